@@ -1,0 +1,40 @@
+# `make run` and `make test` do everything from a fresh clone: environment, installation, work.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: run test lint docs bench clean
+.DEFAULT_GOAL := run
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+# One stamp per extra, so that each command installs what it needs and nothing else.
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.core
+	$(PIP) --editable '.[$*]'
+	touch $@
+
+run: $(VENV)/.core  ## train four networks on the copy task and compare them
+	$(BIN)/kreiss demo
+
+test: $(VENV)/.test  ## run the whole test suite
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.lint  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.docs  ## build the documentation into docs/_build
+	$(BIN)/sphinx-build -W -q docs docs/_build
+
+bench: $(VENV)/.core  ## measure the ways to hold an orthogonal matrix (docs/orthogonal.md)
+	$(BIN)/python benchmarks/orthogonal_methods.py
+
+clean:
+	rm -rf $(VENV) build docs/_build *.egg-info

@@ -1,0 +1,71 @@
+"""One exception for bad input, and the few checks that every room of the house shares.
+
+A message says the condition, what was received, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+class InputError(ValueError, RuntimeError):
+    """Bad input: the message says the condition, what was received, and what to do.
+
+    `torch.nn.RNN` raises ValueError for some bad inputs and RuntimeError for others. This class is
+    both, so code that catches torch's errors catches ours.
+    """
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
+    """The error for a name that is not in a registry, with the closest known one."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return InputError(f"unknown {kind} {name!r}.{hint} Choose one of: {', '.join(names)}.")
+
+
+def check_name(kind: str, name: object, known: Iterable[str]) -> None:
+    """Raise if `name` is not one of `known`."""
+    names = tuple(known)
+    if name not in names:
+        raise unknown_name(kind, name, names)
+
+
+def check_size(name: str, value: object, minimum: int = 1) -> int:
+    """Return `value` if it is a whole number of at least `minimum`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(
+            f"`{name}` must be an int; got {name}={value!r} of type {type(value).__name__}. Pass a whole number."
+        )
+    size = operator.index(value)
+    if size < minimum:
+        raise InputError(f"`{name}` must be at least {minimum}; got {name}={size}. Pass a larger whole number.")
+    return size
+
+
+def check_square(matrix: object, n: int | None = None, *, what: str = "matrix") -> Tensor:
+    """Return `matrix` if it is a finite real square tensor (of size `n`)."""
+    if not isinstance(matrix, Tensor):
+        raise TypeError(
+            f"`{what}` must be a torch.Tensor; got {type(matrix).__name__}. Convert it with torch.as_tensor first."
+        )
+    shape = tuple(matrix.shape)
+    if len(shape) != 2 or shape[0] != shape[1] or (n is not None and shape[0] != n) or not shape[0]:
+        wanted = "a square matrix" if n is None else f"of shape ({n}, {n})"
+        raise InputError(f"`{what}` must be {wanted}; got shape {shape}. Pass a matrix of that shape.")
+    if matrix.is_complex() or not matrix.is_floating_point():
+        raise InputError(
+            f"`{what}` must be of a real floating-point dtype; got {matrix.dtype}. "
+            "Convert it with .float() or .double()."
+        )
+    if matrix.device.type != "meta" and not torch.isfinite(matrix).all():
+        raise InputError(
+            f"`{what}` must be finite; got {int((~torch.isfinite(matrix)).sum())} NaN or Inf entries. "
+            "Remove them first."
+        )
+    return matrix

@@ -1,0 +1,472 @@
+"""The contract of `torch.nn.RNN`, for any set of matrices."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, TypedDict, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from kreiss.errors import InputError, check_name, check_size
+from kreiss.recurrence import NONLINEARITIES, recur
+from kreiss.sets import Free, Set
+from kreiss.sets.initial import uniform
+
+Layer = TypeVar("Layer", bound="RecurrentLayer")
+
+
+class LayerOptions(TypedDict, total=False):
+    """Options that every layer takes, keyword-only, as `torch.nn.RNN` names them."""
+
+    bias: bool
+    batch_first: bool
+    dropout: float
+    bidirectional: bool
+    generator: torch.Generator | None
+    device: Any
+    dtype: torch.dtype | None
+
+
+class RecurrentLayer(nn.Module):
+    """h_t = φ(V h_{t−1} + U x_t + b) with V in a set of matrices; used as `torch.nn.RNN` is.
+
+    | symbol | attribute                                                                      |
+    |--------|--------------------------------------------------------------------------------|
+    | V      | `weight_hh_l{k}`, computed from the free parameters `{role}_l{k}` of its set    |
+    | U      | `weight_ih_l{k}`                                                               |
+    | b      | `bias_l{k}`; with a free V and φ ≠ modReLU torch's pair `bias_ih`, `bias_hh`    |
+
+    The second direction of a bidirectional layer carries the suffix `_reverse`.
+
+    Args:
+        input_size: features of x.
+        hidden_size: size of the state.
+        num_layers: layers on top of one another.
+        make_set: makes the set of V, once per layer and direction.
+        nonlinearity: "identity", "tanh", "relu" or "modrelu".
+        init: initialiser of V, one the set knows.
+        bias: whether there is a b. For modReLU it is the threshold inside.
+        batch_first: whether input and output are (batch, time, feature).
+        dropout: probability of dropping an output between layers.
+        bidirectional: whether a second direction runs from the end.
+        generator: for the initial values.
+        device, dtype: of the parameters.
+    """
+
+    _version = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        make_set: Callable[[], Set],
+        nonlinearity: str,
+        init: str | None = None,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        generator: torch.Generator | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = check_size("hidden_size", hidden_size)
+        self.num_layers = check_size("num_layers", num_layers)
+        check_name("nonlinearity", nonlinearity, NONLINEARITIES)
+        self.nonlinearity = nonlinearity
+        self.bias = bool(bias)
+        self.batch_first = bool(batch_first)
+        self.dropout = _checked_dropout(dropout, num_layers)
+        self.bidirectional = bool(bidirectional)
+        self.sets = nn.ModuleDict({suffix: make_set() for suffix, _ in self._cells()})
+        first = self._set("l0")
+        self.init = first.initialisers[0] if init is None else init
+        check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
+        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu"
+        self._bias_names = () if not bias else ("bias_ih", "bias_hh") if torch_pair else ("bias",)
+        self._allocate(_checked_device(device), _checked_dtype(dtype))
+        self.reset_parameters(generator)
+
+    # ------------------------------------------------------------ parameters
+
+    def _cells(self) -> Iterator[tuple[str, bool]]:
+        """(suffix, whether it runs backwards) of each layer and direction, in torch's order."""
+        for k in range(self.num_layers):
+            yield f"l{k}", False
+            if self.bidirectional:
+                yield f"l{k}_reverse", True
+
+    def _set(self, suffix: str) -> Set:
+        found = self.sets[suffix]
+        assert isinstance(found, Set)
+        return found
+
+    def _free_names(self, suffix: str) -> list[str]:
+        """Names of the free parameters of V; a free V is its own parameter, under torch's name."""
+        return [("weight_hh" if role == "weight" else role) + f"_{suffix}" for role in self._set(suffix).roles]
+
+    def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Register every parameter, uninitialised, in torch's order."""
+        new = lambda *shape: nn.Parameter(torch.empty(shape, device=device, dtype=dtype))  # noqa: E731
+        for suffix, _ in self._cells():
+            above = suffix.startswith("l0")
+            width = self.input_size if above else self.hidden_size * (2 if self.bidirectional else 1)
+            self.register_parameter(f"weight_ih_{suffix}", new(self.hidden_size, width))
+            for name, shape in zip(self._free_names(suffix), self._set(suffix).shapes, strict=True):
+                self.register_parameter(name, new(*shape))
+            for name in self._bias_names:
+                self.register_parameter(f"{name}_{suffix}", new(self.hidden_size))
+        self.sets.to(device=device, dtype=dtype)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw all parameters anew: V by `init`, U Glorot normal, b ~ U(−0.01, 0.01) in modReLU, else 0."""
+        weight = self.weight_ih_l0
+        if weight.device.type == "meta":
+            return
+        for suffix, _ in self._cells():
+            ih = getattr(self, f"weight_ih_{suffix}")
+            drawn = torch.randn(ih.shape, generator=generator, dtype=torch.float64, device="cpu")
+            ih.copy_(drawn * (2 / (ih.shape[0] + ih.shape[1])) ** 0.5)
+            free = self._set(suffix).initial(self.init, generator=generator, dtype=ih.dtype, device=ih.device)
+            for name, tensor in zip(self._free_names(suffix), free, strict=True):
+                getattr(self, name).copy_(tensor)
+            for name in self._bias_names:
+                b = getattr(self, f"{name}_{suffix}")
+                b.copy_(uniform(len(b), -0.01, 0.01, generator) if self.nonlinearity == "modrelu" else 0.0 * b)
+
+    def free_roles(self) -> dict[str, str]:
+        """The role of each free parameter of the recurrent matrices, by parameter name."""
+        return {
+            name: role
+            for suffix, _ in self._cells()
+            for name, role in zip(self._free_names(suffix), self._set(suffix).roles, strict=True)
+        }
+
+    def _free(self, suffix: str) -> list[Tensor]:
+        return [getattr(self, name) for name in self._free_names(suffix)]
+
+    def _install(self, suffix: str, new_set: Set, free: tuple[Tensor, ...]) -> None:
+        """Put another set with its free tensors in place of a cell's own."""
+        like = getattr(self, f"weight_ih_{suffix}")
+        for name in self._free_names(suffix):
+            delattr(self, name)
+        self.sets[suffix] = new_set.to(device=like.device, dtype=like.dtype)
+        for name, tensor in zip(self._free_names(suffix), free, strict=True):
+            self.register_parameter(name, nn.Parameter(tensor.detach().to(like).clone(), like.requires_grad))
+
+    # ------------------------------------------------------------ the recurrent matrix
+
+    def recurrent_matrix(self, suffix: str = "l0") -> Tensor:
+        """V of one layer and direction, in at least float32 and with autocast off, differentiable."""
+        free = self._free(suffix)
+        dtype = free[0].dtype
+        if dtype in (torch.float16, torch.bfloat16):
+            free = [tensor.float() for tensor in free]
+        with torch.autocast(free[0].device.type, enabled=False):
+            return self._set(suffix)(*free).to(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("weight_hh_l") and self._is_computed(name.removeprefix("weight_hh_")):
+            return self.recurrent_matrix(name.removeprefix("weight_hh_"))
+        return super().__getattr__(name)
+
+    def _is_computed(self, suffix: str) -> bool:
+        """Whether V of this cell is computed from parameters under other names, all there already."""
+        if suffix not in self._modules.get("sets", ()):  # type: ignore[operator]
+            return False
+        names = self._free_names(suffix)
+        return f"weight_hh_{suffix}" not in names and all(name in self._parameters for name in names)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("weight_hh_l") and name not in self._parameters and isinstance(value, Tensor):
+            self._assign(name.removeprefix("weight_hh_"), value)
+        else:
+            super().__setattr__(name, value)
+
+    @torch.no_grad()
+    def _assign(self, suffix: str, matrix: Tensor) -> None:
+        """`layer.weight_hh_l0 = matrix`, as torch's own parametrizations take it."""
+        check_name("recurrent matrix", f"weight_hh_{suffix}", [f"weight_hh_{s}" for s, _ in self._cells()])
+        for parameter, tensor in zip(self._free(suffix), self._set(suffix).right_inverse(matrix), strict=True):
+            parameter.copy_(tensor)
+        self._set(suffix).to(getattr(self, f"weight_ih_{suffix}"))
+
+    def constraint_error(self) -> float:
+        """The largest error, by rounding, of the constraint on any recurrent matrix; 0 for a free one."""
+        return max(self._set(suffix).error(*self._free(suffix)) for suffix, _ in self._cells())
+
+    @torch.no_grad()
+    def rebase(self) -> None:
+        """Move base points of trivializations to the present matrices; outputs do not change."""
+        for suffix, _ in self._cells():
+            self._set(suffix).rebase(*self._free(suffix))
+
+    # ------------------------------------------------------------ forward
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run a sequence; shapes of input, hx, output and h_n as in `torch.nn.RNN`."""
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        self._check_input(input)
+        batched = input.dim() == 3
+        x = input.transpose(0, 1) if batched and self.batch_first else input if batched else input.unsqueeze(1)
+        if x.shape[0] == 0:  # not len(x), which fixes the length in torch.export
+            raise InputError("the sequence must have at least one step; got length 0. Leave empty sequences out.")
+        if hx is not None and hx.dim() != input.dim():
+            raise InputError(
+                f"`hx` must be {input.dim()}-D for {'batched' if batched else 'unbatched'} {input.dim()}-D input; "
+                f"got {hx.dim()}-D. Its shape is {self._state_shape(x.shape[1] if batched else None)}."
+            )
+        state = self._initial_state(hx if batched or hx is None else hx.unsqueeze(1), x.shape[1], input)
+        out, last = self._run(x, state, None)
+        if not batched:
+            return out.squeeze(1), last.squeeze(1)
+        return (out.transpose(0, 1) if self.batch_first else out), last
+
+    def _forward_packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+        data, batch_sizes, sorted_indices, unsorted_indices = input
+        self._check_features(data)
+        x, lengths = pad_packed_sequence(input)  # (T, B, I), in the caller's order
+        lengths = lengths.to(x.device)
+        state = self._initial_state(hx, x.shape[1], data)
+        out, last = self._run(x, state, lengths)
+        if sorted_indices is not None:
+            out, lengths = out.index_select(1, sorted_indices), lengths[sorted_indices]
+        valid = torch.arange(len(out), device=x.device)[:, None] < lengths
+        return PackedSequence(out[valid], batch_sizes, sorted_indices, unsorted_indices), last
+
+    def _run(self, x: Tensor, state: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All layers over x (T, B, I) from state (D·num_layers, B, N)."""
+        last: list[Tensor] = []
+        outs: list[Tensor] = []
+        for suffix, backwards in self._cells():
+            if suffix != "l0" and not backwards:  # a new layer: its input is what the one below put out
+                x = F.dropout(torch.cat(outs, -1), self.dropout, self.training)
+                outs = []
+            out, h = self._run_cell(suffix, x, state[len(last)], lengths, backwards)
+            outs.append(out)
+            last.append(h)
+        return torch.cat(outs, -1), torch.stack(last)
+
+    def _run_cell(
+        self, suffix: str, x: Tensor, h0: Tensor, lengths: Tensor | None, backwards: bool
+    ) -> tuple[Tensor, Tensor]:
+        biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
+        inside = biases[0] if biases and self.nonlinearity == "modrelu" else None
+        u = F.linear(x, getattr(self, f"weight_ih_{suffix}"), None if inside is not None or not biases else sum(biases))
+        matrix = self.recurrent_matrix(suffix)
+        return recur(u, matrix, h0, nonlinearity=self.nonlinearity, bias=inside, lengths=lengths, reverse=backwards)
+
+    def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One time step: x (batch, input_size) or (input_size,), state as `hx`; equal to `forward`.
+
+        The matrix is computed at every call; `freeze()` the layer first when there are many.
+        """
+        if self.bidirectional:
+            raise InputError(
+                "`step` must be called on a layer of one direction; got bidirectional=True, which needs the whole "
+                "sequence. Use forward()."
+            )
+        if x.dim() not in (1, 2):
+            raise InputError(f"`x` must be 1-D or 2-D, one time step; got {x.dim()}-D. Use forward() for a sequence.")
+        time = 1 if self.batch_first and x.dim() == 2 else 0
+        out, state = self.forward(x.unsqueeze(time), state)
+        assert isinstance(out, Tensor)
+        return out.squeeze(time), state
+
+    # ------------------------------------------------------------ state and checks
+
+    def init_state(self, batch_size: int | None = None) -> Tensor:
+        """The zero state for `batch_size` sequences, or for one unbatched sequence."""
+        return self.weight_ih_l0.new_zeros(self._state_shape(batch_size))
+
+    def _state_shape(self, batch_size: int | None) -> tuple[int, ...]:
+        cells = self.num_layers * (2 if self.bidirectional else 1)
+        return (cells, self.hidden_size) if batch_size is None else (cells, batch_size, self.hidden_size)
+
+    def _initial_state(self, hx: Tensor | None, batch_size: int, like: Tensor) -> Tensor:
+        shape = self._state_shape(batch_size)
+        if hx is None:
+            return like.new_zeros(shape)
+        if tuple(hx.shape) != shape:
+            raise InputError(
+                f"`hx` must be of shape {shape} (directions × layers, batch, hidden); got {tuple(hx.shape)}. "
+                "It is never batch-first; init_state(batch_size) makes one."
+            )
+        if hx.dtype != like.dtype and not torch.is_autocast_enabled(like.device.type):
+            raise InputError(f"`hx` must be {like.dtype}, as the input is; got {hx.dtype}. Convert it with hx.to(...).")
+        if hx.device != like.device:
+            raise InputError(
+                f"`hx` must be on {like.device}, as the input is; got {hx.device}. Move it with hx.to(...)."
+            )
+        return hx
+
+    def _check_input(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"`input` must be a Tensor or a PackedSequence; got {type(x).__name__}. "
+                "Convert it with torch.as_tensor."
+            )
+        if x.dim() not in (2, 3):
+            raise InputError(
+                f"`input` must be 2-D (time, feature) or 3-D (time, batch, feature); got {x.dim()}-D. "
+                "Add or remove dimensions."
+            )
+        self._check_features(x)
+
+    def _check_features(self, x: Tensor) -> None:
+        weight = self.weight_ih_l0
+        if x.shape[-1] != self.input_size:
+            raise InputError(
+                f"the last dimension of `input` must be input_size={self.input_size}; got {x.shape[-1]}. "
+                "Check the order of its dimensions."
+            )
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise InputError(
+                f"`input` must be {weight.dtype}, as the parameters are; got {x.dtype}. "
+                f"Convert it with input.to({weight.dtype})."
+            )
+        if x.device != weight.device:
+            raise InputError(
+                f"`input` must be on {weight.device}, as the parameters are; got {x.device}. "
+                f"Move it with input.to({str(weight.device)!r})."
+            )
+
+    # ------------------------------------------------------------ other forms of the same layer
+
+    @torch.no_grad()
+    def freeze(self: Layer) -> Layer:
+        """A copy for inference and export: each V computed once and kept as a plain matrix."""
+        frozen = copy.deepcopy(self)
+        for suffix, _ in self._cells():
+            frozen._install(suffix, Free(self.hidden_size), (self.recurrent_matrix(suffix),))
+        return frozen.requires_grad_(False).eval()
+
+    @classmethod
+    @torch.no_grad()
+    def from_torch(cls: type[Layer], rnn: nn.RNN, **options: Any) -> Layer:
+        """A layer that computes what `rnn` computes, each V in the layer's own kind of set.
+
+        Args:
+            rnn: a `torch.nn.RNN`.
+            **options: further options of the layer, such as `orthogonal=`.
+        """
+        if not isinstance(rnn, nn.RNN):
+            raise TypeError(f"`rnn` must be a torch.nn.RNN; got {type(rnn).__name__}. Pass the layer itself.")
+        like = next(rnn.parameters())
+        layer = cls(
+            rnn.input_size, rnn.hidden_size, rnn.num_layers, nonlinearity=rnn.nonlinearity, bias=rnn.bias,
+            batch_first=rnn.batch_first, dropout=rnn.dropout, bidirectional=rnn.bidirectional,
+            device=like.device, dtype=like.dtype, **options,
+        )  # fmt: skip
+        for suffix, _ in layer._cells():
+            getattr(layer, f"weight_ih_{suffix}").copy_(getattr(rnn, f"weight_ih_{suffix}"))
+            layer._install(suffix, *layer._set(suffix).adapted(getattr(rnn, f"weight_hh_{suffix}")))
+            biases = [getattr(rnn, f"{name}_{suffix}") for name in ("bias_ih", "bias_hh") if rnn.bias]
+            if len(layer._bias_names) == 1:
+                biases = [biases[0] + biases[1]]
+            for name, value in zip(layer._bias_names, biases, strict=True):
+                getattr(layer, f"{name}_{suffix}").copy_(value)
+        return layer.train(rnn.training)
+
+    @torch.no_grad()
+    def to_torch(self) -> nn.RNN:
+        """The `torch.nn.RNN` that computes what this layer computes."""
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise InputError(
+                f"torch.nn.RNN knows tanh and relu; got nonlinearity={self.nonlinearity!r}. "
+                "Use freeze() for a plain layer instead."
+            )
+        like = self.weight_ih_l0
+        rnn = nn.RNN(
+            self.input_size, self.hidden_size, self.num_layers, nonlinearity=self.nonlinearity, bias=self.bias,
+            batch_first=self.batch_first, dropout=self.dropout, bidirectional=self.bidirectional,
+            device=like.device, dtype=like.dtype,
+        )  # fmt: skip
+        for suffix, _ in self._cells():
+            getattr(rnn, f"weight_ih_{suffix}").copy_(getattr(self, f"weight_ih_{suffix}"))
+            getattr(rnn, f"weight_hh_{suffix}").copy_(self.recurrent_matrix(suffix))
+            if self.bias:
+                biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
+                getattr(rnn, f"bias_ih_{suffix}").copy_(biases[0])
+                getattr(rnn, f"bias_hh_{suffix}").copy_(biases[1] if len(biases) == 2 else torch.zeros_like(biases[0]))
+        return rnn.train(self.training)
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do; there because `torch.nn.RNN` has it."""
+
+    # ------------------------------------------------------------ saving and showing
+
+    def _load_from_state_dict(  # type: ignore[no-untyped-def]
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ) -> None:
+        """Refuse a foreign state_dict before anything is copied, so that the layer stays as it was."""
+        version = local_metadata.get("version")
+        if version is not None and version > self._version:
+            raise InputError(
+                f"the state_dict was written by a newer kreiss (layer version {version}); got one that reads version "
+                f"{self._version}. Update kreiss."
+            )
+        own = self.state_dict(prefix=prefix)
+        given = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
+        wrong = [key for key in own if key in given and own[key].shape != given[key].shape]
+        missing = [key for key in own if key not in given] if strict else []
+        unexpected = [key for key in given if key not in own] if strict else []
+        if wrong or missing or unexpected:
+            raise InputError(
+                f"the state_dict must fit {type(self).__name__}({self.extra_repr()}); got "
+                f"missing keys {missing}, unexpected keys {unexpected}, other shapes for {wrong}. "
+                "Load it into the architecture and sizes it was saved from; the layer was left unchanged."
+            )
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        parts += [f"{key}={getattr(self, key)}" for key, value in defaults.items() if getattr(self, key) != value]
+        return ", ".join([*parts, f"nonlinearity={self.nonlinearity!r}"])
+
+
+# ---------------------------------------------------------------- checks of arguments
+
+
+def _checked_dropout(dropout: float, num_layers: int) -> float:
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+        raise InputError(f"`dropout` must be a probability in [0, 1]; got dropout={dropout!r}. Pass such a number.")
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            f"dropout acts between layers only; got dropout={dropout} with num_layers=1, where it does nothing. "
+            "Use torch.nn.Dropout on the output.",
+            stacklevel=4,
+        )
+    return float(dropout)
+
+
+def _checked_dtype(dtype: torch.dtype | None) -> torch.dtype:
+    dtype = dtype or torch.get_default_dtype()
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InputError(
+            f"`dtype` must be a real floating-point dtype; got dtype={dtype}. Pass torch.float32 or float64."
+        )
+    return dtype
+
+
+def _checked_device(device: Any) -> torch.device:
+    try:
+        return torch.device(device) if device is not None else torch.get_default_device()
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"`device` must name a device; got device={device!r}. Pass, for example, 'cpu'.") from error

@@ -1,0 +1,56 @@
+"""The network with an orthogonal recurrent matrix through the exponential map."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Unpack
+
+from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.sets import Orthogonal
+from kreiss.sets.orthogonal import DEFAULT_METHOD
+
+
+class ExpRNN(RecurrentLayer):
+    """A network whose recurrent matrix stays orthogonal.
+
+    h_t = modReLU(V h_{t−1} + U x_t; b), V = exp(A) or B·r(A), A skew.
+
+    Symbols: A `orthogonal_l{k}` (its strictly lower triangle), V `weight_hh_l{k}`, U `weight_ih_l{k}`,
+    b `bias_l{k}`.
+
+    Reference: Lezcano-Casado & Martínez-Rubio (2019), eq. (3); trivializations, Lezcano-Casado (2019).
+
+    Differs: by default V is held by a trivialization with the Cayley retraction, which starts at the
+    same matrix and is several times faster; `orthogonal="expm"` is the paper's own map.
+
+    Args:
+        orthogonal: how V is held, a method of `kreiss.Orthogonal`.
+        others: see `kreiss.layers.base.RecurrentLayer`.
+
+    Example:
+        >>> import kreiss
+        >>> layer = kreiss.ExpRNN(3, 8)
+        >>> layer.constraint_error() < 1e-5
+        True
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        orthogonal: str = DEFAULT_METHOD,
+        nonlinearity: str = "modrelu",
+        init: str = "henaff",
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            make_set=partial(Orthogonal, hidden_size, orthogonal),
+            nonlinearity=nonlinearity,
+            init=init,
+            **options,
+        )

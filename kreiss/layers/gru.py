@@ -1,0 +1,26 @@
+"""torch's GRU, used like every other layer."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from kreiss.layers.gated import Gated
+
+
+class GRU(Gated, nn.GRU):
+    """`torch.nn.GRU` with `step`, `init_state`, `freeze`, `from_torch` and `to_torch`.
+
+    Reference: Cho et al. (2014).
+
+    Args: those of `torch.nn.GRU`, keyword-only after num_layers; and `generator`.
+
+    Example:
+        >>> import kreiss, torch
+        >>> gru = kreiss.GRU(3, 5)
+        >>> output, h_n = gru(torch.zeros(7, 2, 3))
+        >>> output.shape
+        torch.Size([7, 2, 5])
+    """
+
+    torch_class = nn.GRU
+    state_tensors = 1

@@ -1,0 +1,161 @@
+"""Pure tensor functions on matrices: packed triangles, Cayley, block rotations, real Schur form.
+
+Nothing here knows about sets or layers. Functions that run inside a forward pass are plain
+differentiable torch; decompositions that run once (logarithm, Schur form) go through SciPy in
+float64, and SciPy is imported only when one of them is called.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kreiss.errors import InputError
+
+# ---------------------------------------------------------------- packed triangles
+
+
+def place(values: Tensor, index: Tensor, n: int) -> Tensor:
+    """The n×n matrix with `values` added at the flat positions `index` and zero elsewhere.
+
+    The backward pass is a gather, so this is the cheap direction of packed storage.
+    """
+    return values.new_zeros(n * n).scatter_add(0, index, values).view(n, n)
+
+
+def strictly_lower_index(n: int, pairs: int = 0) -> np.ndarray:
+    """Flat positions, row by row, of the strictly lower triangle of an n×n matrix.
+
+    With `pairs` > 0 the entries (1,0), (3,2), … inside the first `pairs` 2×2 diagonal blocks are
+    left out: the block-strictly lower triangle.
+    """
+    rows, columns = np.tril_indices(n, -1)
+    in_block = (rows == columns + 1) & (columns % 2 == 0) & (columns < 2 * pairs)
+    keep = ~in_block
+    return rows[keep] * n + columns[keep]
+
+
+def skew(values: Tensor, index: Tensor, n: int) -> Tensor:
+    """The skew matrix whose strictly lower triangle holds `values`."""
+    lower = place(values, index, n)
+    return lower - lower.mT
+
+
+# ---------------------------------------------------------------- orthogonal matrices
+
+
+def cayley(a: Tensor) -> Tensor:
+    """(I + A)⁻¹(I − A) = 2(I + A)⁻¹ − I, orthogonal when A is skew.
+
+    Written through one inverse because its backward is then two products and no solve.
+    """
+    eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return 2 * torch.linalg.inv(eye + a) - eye
+
+
+def inverse_cayley(p: Tensor) -> Tensor:
+    """The skew A with cayley(A) = P: (I + P)⁻¹(I − P), for P without the eigenvalue −1."""
+    eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+    a = torch.linalg.solve(eye + p, eye - p)
+    return (a - a.mT) / 2
+
+
+def rotation_blocks(angles: Tensor, n: int) -> Tensor:
+    """The n×n matrix of 2×2 rotations by `angles` down the diagonal, then ones."""
+    p = torch.eye(n, dtype=angles.dtype, device=angles.device)
+    even = torch.arange(0, 2 * len(angles), 2, device=angles.device)
+    p[even, even] = p[even + 1, even + 1] = angles.cos()
+    p[even, even + 1] = -angles.sin()
+    p[even + 1, even] = angles.sin()
+    return p
+
+
+def skew_log(p: Tensor) -> Tensor:
+    """The skew A with exp(A) = P for a rotation P (determinant +1), angles in [−π, π].
+
+    Through the real Schur form, which for an orthogonal matrix is diagonal up to rounding, so that
+    pairs of eigenvalues −1 (where the principal logarithm is not real) become rotations by π.
+    """
+    from scipy.linalg import schur
+
+    t, q = schur(p.detach().cpu().double().numpy(), output="real")
+    n = len(t)
+    generator = np.zeros((n, n))
+    minus_one = []
+    i = 0
+    while i < n:
+        if i + 1 < n and abs(t[i + 1, i]) > 1e-8:
+            generator[i + 1, i] = math.atan2((t[i + 1, i] - t[i, i + 1]) / 2, (t[i, i] + t[i + 1, i + 1]) / 2)
+            i += 2
+        else:
+            if t[i, i] < 0:
+                minus_one.append(i)
+            i += 1
+    for first, second in zip(minus_one[::2], minus_one[1::2], strict=True):
+        generator[second, first] = math.pi
+    a = q @ (generator - generator.T) @ q.T
+    return torch.from_numpy(a).to(p)
+
+
+def orthogonality_error(p: Tensor) -> float:
+    """max |PᵀP − I|, computed in float64 so that only the error of P itself is seen."""
+    p = p.detach().double()
+    eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+    return float((p.mT @ p - eye).abs().max())
+
+
+def newton_schulz(p: Tensor) -> Tensor:
+    """One step towards the nearest orthogonal matrix: P(3I − PᵀP)/2, quadratic near it."""
+    eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+    return p @ (3 * eye - p.mT @ p) / 2
+
+
+# ---------------------------------------------------------------- real Schur form
+
+
+def block_starts(t: np.ndarray) -> list[tuple[int, int]]:
+    """(first row, size) of each diagonal block of an upper quasi-triangular matrix."""
+    blocks, i = [], 0
+    while i < len(t):
+        size = 2 if i + 1 < len(t) and t[i + 1, i] != 0 else 1
+        blocks.append((i, size))
+        i += size
+    return blocks
+
+
+def _rank(t: np.ndarray, block: tuple[int, int]) -> int:
+    """Order of blocks: complex pairs 0, real eigenvalues ≥ 0 next, negative ones last."""
+    start, size = block
+    return 0 if size == 2 else 1 if t[start, start] >= 0 else 2
+
+
+def ordered_real_schur(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """W = Q T Qᵀ, T upper quasi-triangular: complex pairs first, then real ≥ 0, then real < 0.
+
+    2×2 blocks are standardised as in LAPACK (equal diagonal, off-diagonal entries of opposite sign).
+    """
+    from scipy.linalg import lapack, schur
+
+    t, q = schur(matrix, output="real")
+    for last in (0, 1):  # first the pairs to the top, then the real eigenvalues ≥ 0 behind them
+        select = np.zeros(len(t), dtype=np.int32)
+        for block in block_starts(t):
+            if _rank(t, block) <= last:
+                select[block[0] : block[0] + block[1]] = 1
+        t, q = lapack.dtrsen(select, t, q, job="N", wantq=1)[:2]
+    ranks = [_rank(t, block) for block in block_starts(t)]
+    if ranks != sorted(ranks):
+        raise InputError(
+            "the real Schur form could not be ordered: LAPACK found a complex pair and a real eigenvalue "
+            "too close to exchange. Perturb the matrix by a few units in the last place."
+        )
+    return t, q
+
+
+def to_numpy(matrix: Tensor) -> np.ndarray[Any, Any]:
+    """A float64 NumPy copy."""
+    return matrix.detach().cpu().double().numpy().copy()

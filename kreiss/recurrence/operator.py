@@ -1,0 +1,106 @@
+"""The recurrence as one opaque torch operator, so that compiled graphs do not grow with time.
+
+Forward keeps only the states; backward is written out. Neither is differentiable again: torch says so
+with an error. Eager code uses the reference path, which is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kreiss.recurrence import reference
+from kreiss.recurrence.nonlinearity import SLOPE
+
+
+@torch.library.custom_op("kreiss::recur", mutates_args=())
+def recur_op(
+    u: Tensor,
+    matrix: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> Tensor:
+    """States (T, B, N)."""
+    with torch.no_grad():
+        return reference.states(u, matrix.to(u.dtype), h0, bias, lengths, nonlinearity, reverse)
+
+
+@recur_op.register_fake
+def _(
+    u: Tensor,
+    matrix: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> Tensor:
+    return u.new_empty(u.shape)
+
+
+@torch.library.custom_op("kreiss::recur_backward", mutates_args=())
+def recur_backward_op(
+    grad: Tensor,
+    states: Tensor,
+    matrix: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients to u (T, B, N), to the matrix and to h0."""
+    total = len(states)
+    matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
+    grad_u, carry = torch.zeros_like(states), torch.zeros_like(h0_)
+    slope = SLOPE[nonlinearity]
+    for t in range(total) if reverse else reversed(range(total)):
+        back = grad[t] + carry
+        inner = back * slope(states[t])
+        if lengths is not None:
+            valid = (t < lengths)[:, None]
+            inner = inner * valid
+            carry = inner @ matrix_ + back * ~valid
+        else:
+            carry = inner @ matrix_
+        grad_u[t] = inner
+    before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])
+    grad_matrix = grad_u.flatten(0, 1).mT @ before.flatten(0, 1)
+    return grad_u, grad_matrix.to(matrix.dtype), carry.to(h0.dtype)
+
+
+@recur_backward_op.register_fake
+def _(
+    grad: Tensor,
+    states: Tensor,
+    matrix: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return states.new_empty(states.shape), matrix.new_empty(matrix.shape), h0.new_empty(h0.shape)
+
+
+def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    _, matrix, h0, bias, lengths, nonlinearity, reverse = inputs
+    ctx.save_for_backward(output, matrix, h0, lengths)
+    ctx.has_bias, ctx.nonlinearity, ctx.reverse = bias is not None, nonlinearity, reverse
+
+
+def _backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+    states, matrix, h0, lengths = ctx.saved_tensors
+    grad_u, grad_matrix, grad_h0 = torch.ops.kreiss.recur_backward(
+        grad.contiguous(), states, matrix, h0, lengths, ctx.nonlinearity, ctx.reverse
+    )
+    grad_bias = None
+    if ctx.has_bias:
+        # A modReLU bias acts along sign(z) = sign(h); an ordinary one like u.
+        signed = grad_u * states.sign() if ctx.nonlinearity == "modrelu" else grad_u
+        grad_bias = signed.sum((0, 1))
+    return grad_u, grad_matrix, grad_h0, grad_bias, None, None, None
+
+
+recur_op.register_autograd(_backward, setup_context=_setup)

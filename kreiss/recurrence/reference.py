@@ -1,0 +1,27 @@
+"""The recurrence in plain torch: a loop over time that supports every feature of autograd."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kreiss.recurrence.nonlinearity import APPLY
+
+
+def states(
+    u: Tensor,
+    matrix: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> Tensor:
+    """All states (T, B, N) of h_t = φ(V h_{t−1} + u_t); see `kreiss.recurrence.recur`."""
+    phi, transposed, h = APPLY[nonlinearity], matrix.mT, h0.to(u.dtype)
+    steps: list[Tensor] = [h] * len(u)
+    for t in reversed(range(len(u))) if reverse else range(len(u)):
+        new = phi(u[t] + h @ transposed, bias)  # nnRNN paper, eq. (1)
+        h = new if lengths is None else torch.where((t < lengths)[:, None], new, h)
+        steps[t] = h
+    return torch.stack(steps)

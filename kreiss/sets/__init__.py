@@ -1,0 +1,10 @@
+"""Sets of matrices: which matrices are allowed, and how free numbers become one of them."""
+
+from kreiss.sets.base import Set
+from kreiss.sets.constraining import constrain
+from kreiss.sets.free import Free
+from kreiss.sets.orthogonal import Orthogonal
+from kreiss.sets.schur import Schur
+from kreiss.sets.stacked import Stacked
+
+__all__ = ["Free", "Orthogonal", "Schur", "Set", "Stacked", "constrain"]

@@ -1,0 +1,152 @@
+"""The contract of a set of matrices.
+
+A set says which n×n matrices are allowed and how free numbers become one of them, in the
+convention of `torch.nn.utils.parametrize`: `forward(*free) -> matrix`, `right_inverse(matrix) -> free`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kreiss.errors import InputError, check_name, check_size
+
+Free_ = tuple[Tensor, ...]
+
+
+def _at_least_float32(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    moved = fn(tensor)
+    if moved.dtype in (torch.float16, torch.bfloat16):
+        return tensor.to(device=moved.device, dtype=torch.float32)
+    return moved
+
+
+class Packed(nn.Module):
+    """A module with constant index tensors, rebuilt rather than copied whenever the module moves.
+
+    Rebuilding (instead of registering buffers) keeps them out of the state_dict and right after
+    `to_empty`, which would leave a buffer uninitialised. Buffers (base points, signs) keep at least
+    float32 when the module is cast, because a base point rounded to half precision is not orthogonal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index_makers: dict[str, Callable[[], np.ndarray]] = {}
+
+    def add_index(self, name: str, make: Callable[[], np.ndarray], device: Any = None) -> None:
+        """Hold the integer array `make()` as the tensor attribute `name`."""
+        self._index_makers[name] = make
+        self._build(name, torch.device(device) if device is not None else torch.get_default_device())
+
+    def _build(self, name: str, device: torch.device) -> None:
+        setattr(self, name, torch.from_numpy(self._index_makers[name]().astype(np.int64)).to(device))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        super()._apply(lambda tensor: _at_least_float32(fn, tensor), recurse)
+        for name in self._index_makers:
+            device = fn(torch.empty(0, dtype=torch.int64, device=getattr(self, name).device)).device
+            if device != getattr(self, name).device:
+                self._build(name, device)
+        return self
+
+
+class Set(Packed):
+    """A set of n×n real matrices, parametrized by free tensors.
+
+    Attributes:
+        n: size of the matrices.
+        roles: the role of each free tensor, in the order `forward` takes them.
+        shapes: the shape of each free tensor.
+        initialisers: the names `initial` accepts, the default first.
+    """
+
+    n: int
+    roles: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    initialisers: tuple[str, ...]
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = check_size("n", n)
+
+    # ------------------------------------------------------------ the verbs of every set
+
+    @abstractmethod
+    def forward(self, *free: Tensor) -> Tensor:
+        """The matrix that the free tensors stand for."""
+
+    @abstractmethod
+    def right_inverse(self, matrix: Tensor) -> Free_:
+        """Free tensors for `matrix`; an error that says what does not fit if it is not in the set."""
+
+    @abstractmethod
+    def error(self, *free: Tensor) -> float:
+        """How far rounding has taken the held constraint from being exact (0 for a free matrix)."""
+
+    @abstractmethod
+    def _initial(self, name: str, generator: torch.Generator | None) -> Free_:
+        """Free tensors in float64 on the CPU."""
+
+    # ------------------------------------------------------------ what follows from them
+
+    def initial(
+        self,
+        name: str | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Free_:
+        """Free tensors drawn by a named initialiser.
+
+        Numbers are drawn on the CPU in float64 and then converted, so one seed gives one matrix
+        whatever the dtype and device. Fixed parts of the set (a base point, signs) are set too.
+        """
+        if name is None:
+            name = self.initialisers[0]
+        check_name(f"initialiser of {type(self).__name__}", name, self.initialisers)
+        dtype = dtype or torch.get_default_dtype()
+        device = torch.device(device) if device is not None else torch.get_default_device()
+        if device.type == "meta":
+            return tuple(torch.empty(shape, dtype=dtype, device=device) for shape in self.shapes)
+        free = self._initial(name, generator)
+        self.to(dtype=dtype, device=device)
+        return tuple(tensor.to(dtype=dtype, device=device) for tensor in free)
+
+    def contains(self, matrix: Tensor, tol: float | None = None) -> bool:
+        """Whether `matrix` lies in the set, to `tol` (default: 1e-9 in float64, 1e-4 in float32)."""
+        try:
+            self._fit(matrix, tol)
+        except InputError:
+            return False
+        return True
+
+    def rebase(self, *free: Tensor) -> None:
+        """Move base points (trivializations) to the present matrix; nothing to do for other sets."""
+
+    def adapted(self, matrix: Tensor) -> tuple[Set, Free_]:
+        """A set of this kind that holds `matrix`, and its free tensors; by default the set itself."""
+        return self, self.right_inverse(matrix)
+
+    @abstractmethod
+    def _fit(self, matrix: Tensor, tol: float | None = None) -> Any:
+        """What `right_inverse` needs to know of `matrix`, or an error; changes nothing."""
+
+    def check_free(self, free: tuple[Tensor, ...]) -> None:
+        """Raise unless there is one tensor of the right shape per role."""
+        shapes = tuple(tuple(tensor.shape) for tensor in free)
+        if shapes != self.shapes:
+            raise InputError(
+                f"{type(self).__name__} takes free tensors {self.roles} of shapes {self.shapes}; "
+                f"got {len(free)} of shapes {shapes}. Use the tuple that initial() or right_inverse() returns."
+            )
+
+
+def default_tolerance(dtype: torch.dtype) -> float:
+    """How exactly a given matrix must lie in a set: 1e-9 in float64, 1e-4 in anything shorter."""
+    return 1e-9 if dtype == torch.float64 else 1e-4

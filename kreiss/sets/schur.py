@@ -1,0 +1,311 @@
+"""Matrices with chosen eigenvalues and a free non-normal part: V = P(Λ + T)Pᵀ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kreiss import linalg
+from kreiss.errors import InputError, check_name, check_size, check_square
+from kreiss.sets import initial
+from kreiss.sets.base import Free_, Set, default_tolerance
+from kreiss.sets.orthogonal import DEFAULT_METHOD, Orthogonal
+
+BLOCKS = ("exact", "rotation", "paper")
+
+
+class Schur(Set):
+    """Real matrices in real Schur form, V = P(Λ + T)Pᵀ, with the eigenvalues as free numbers.
+
+    block_i of Λ = γ_i [[cos θ_i, −e^{κ_i} sin θ_i], [e^{−κ_i} sin θ_i, cos θ_i]], then 1×1 blocks ±γ;
+    P orthogonal; T block-strictly lower triangular. The eigenvalues are γ_i e^{±iθ_i} (and ±γ_i)
+    whatever κ, T and P are, and Henrici's departure from normality grows with κ and T alone.
+
+    | symbol | role         | free numbers                | at the start                    |
+    |--------|--------------|-----------------------------|---------------------------------|
+    | P      | `orthogonal` | n(n−1)/2 (see `Orthogonal`) | by the named initialiser        |
+    | γ      | `radius`     | one per block               | 1                               |
+    | θ      | `angle`      | one per 2×2 block           | U[0, 2π)                        |
+    | κ      | `shear`      | one per 2×2 block           | 0                               |
+    | T      | `coupling`   | its entries, row by row     | 0                               |
+
+    Args:
+        n: size of the matrix.
+        blocks: "exact" (the form above, n² numbers of n² dimensions); "rotation" (κ = 0: blocks are
+            scaled rotations); "paper" (κ = 0 and T strictly lower triangular, including the entry
+            inside each 2×2 block, as printed: the eigenvalues then move with T).
+        radius: "free", or a number that fixes every γ.
+        orthogonal: how P is held, a method of `Orthogonal`.
+        real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ, behind the 2×2 blocks;
+            default (n mod 2, 0).
+        **options: options of the orthogonal method.
+
+    Reference: Kerg et al. (2019), eqs. (4) and (5).
+
+    Differs from the paper: `blocks="exact"` is the default, because eq. (5) as printed does not
+    control the spectrum (an in-block entry t of T moves a pair to |λ|² = γ² ± γ t sin θ). The
+    initialiser `chain` puts a delay line between neighbouring blocks, T_{i+1,i} = I₂, with γ = 0 where it is free.
+
+    Example:
+        >>> import kreiss, torch
+        >>> schur = kreiss.Schur(4, radius=0.9)
+        >>> schur.roles
+        ('orthogonal', 'angle', 'shear', 'coupling')
+        >>> v = schur(*schur.initial("random", dtype=torch.float64))
+        >>> torch.linalg.eigvals(v).abs().round(decimals=12).tolist()
+        [0.9, 0.9, 0.9, 0.9]
+    """
+
+    initialisers = ("henaff", "cayley", "random", "identity", "chain")
+    index: Tensor
+
+    def __init__(
+        self,
+        n: int,
+        blocks: str = "exact",
+        radius: str | float = "free",
+        orthogonal: str = DEFAULT_METHOD,
+        *,
+        real: Sequence[int] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(n)
+        check_name("form of blocks", blocks, BLOCKS)
+        self.blocks = blocks
+        self.radius = _checked_radius(radius)
+        self.positive, self.negative = _checked_real(n, real)
+        self.pairs = (n - self.positive - self.negative) // 2
+        self.orthogonal = Orthogonal(n, orthogonal, **options)
+        self.add_index("index", partial(_schur_index, n, self.pairs, blocks))
+        shapes = self._all_shapes()
+        self.roles = tuple(shapes)
+        self.shapes = tuple(shapes.values())
+
+    def _all_shapes(self) -> dict[str, tuple[int, ...]]:
+        in_block = 0 if self.blocks == "paper" else self.pairs
+        shapes = {
+            "orthogonal": self.orthogonal.shapes[0],
+            "radius": (self.pairs + self.positive + self.negative,),
+            "angle": (self.pairs,),
+            "shear": (self.pairs,),
+            "coupling": (self.n * (self.n - 1) // 2 - in_block,),
+        }
+        if self.radius != "free":
+            del shapes["radius"]
+        if self.blocks != "exact":
+            del shapes["shear"]
+        return shapes
+
+    # ------------------------------------------------------------ free numbers → matrix
+
+    def forward(self, *free: Tensor) -> Tensor:
+        p = self.orthogonal(free[0])
+        return p @ self.core(*free) @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
+
+    def core(self, *free: Tensor) -> Tensor:
+        """Λ + T, the matrix in the basis P."""
+        self.check_free(free)
+        part = dict(zip(self.roles, free, strict=True))
+        angle = part["angle"]
+        gamma = part["radius"] if "radius" in part else angle.new_full(self._all_blocks(), float(self.radius))
+        diagonal = gamma[: self.pairs] * angle.cos()  # eq. (4): blocks γ R(θ)
+        upper = lower = gamma[: self.pairs] * angle.sin()
+        if "shear" in part:
+            upper, lower = upper * part["shear"].exp(), lower * (-part["shear"]).exp()
+        real = torch.cat([gamma[self.pairs :][: self.positive], -gamma[self.pairs + self.positive :]])
+        entries = torch.cat([diagonal, diagonal, -upper, lower, real, part["coupling"]])
+        return linalg.place(entries, self.index, self.n)
+
+    def _all_blocks(self) -> tuple[int]:
+        return (self.pairs + self.positive + self.negative,)
+
+    def eigenvalues(self, *free: Tensor) -> Tensor:
+        """The eigenvalues that the free numbers ask for, γe^{iθ}, γe^{−iθ}, then ±γ (not for "paper")."""
+        if self.blocks == "paper":
+            raise InputError(
+                'blocks="paper" does not fix its eigenvalues; got blocks="paper". '
+                "Use torch.linalg.eigvals on the matrix."
+            )
+        core = self.core(*free)
+        even = torch.arange(0, 2 * self.pairs, 2, device=core.device)
+        a = core[even, even]
+        b = (-core[even, even + 1] * core[even + 1, even]).clamp(min=0).sqrt()
+        real = core.diagonal()[2 * self.pairs :]
+        return torch.cat([torch.complex(a, b), torch.complex(a, -b), torch.complex(real, torch.zeros_like(real))])
+
+    # ------------------------------------------------------------ matrix → free numbers
+
+    @classmethod
+    def from_dense(
+        cls, matrix: Tensor, *, blocks: str = "exact", orthogonal: str = DEFAULT_METHOD, **options: Any
+    ) -> tuple[Schur, Free_]:
+        """A set with the block structure of any real square matrix, and its free tensors.
+
+        Example:
+            >>> import kreiss, torch
+            >>> w = torch.randn(5, 5, dtype=torch.float64)
+            >>> schur, free = kreiss.Schur.from_dense(w)
+            >>> torch.allclose(schur(*free), w)
+            True
+        """
+        check_square(matrix)
+        core, p = _lower_schur(matrix)
+        positive, negative = _structure(core)
+        found = cls(len(core), blocks, "free", orthogonal, real=(positive, negative), **options)
+        return found, found._free(core, p, matrix)
+
+    def adapted(self, matrix: Tensor) -> tuple[Set, Free_]:
+        if self.radius != "free":
+            return super().adapted(matrix)
+        return Schur.from_dense(matrix, blocks=self.blocks, orthogonal=self.orthogonal.method)
+
+    def right_inverse(self, matrix: Tensor) -> Free_:
+        core, p = self._fit(matrix)
+        return self._free(core, p, matrix)
+
+    def _fit(self, matrix: Tensor, tol: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(Λ + T, P) of `matrix`, if it has this set's structure."""
+        check_square(matrix, self.n)
+        core, p = _lower_schur(matrix)
+        positive, negative = _structure(core)
+        if (positive, negative) != (self.positive, self.negative):
+            raise InputError(
+                f"`matrix` must have {self.positive} real eigenvalues ≥ 0 and {self.negative} < 0, as this set has "
+                f"1×1 blocks; got {positive} and {negative}. Use Schur.from_dense(matrix), which finds the structure."
+            )
+        part = self._read(core)
+        limit = default_tolerance(matrix.dtype) if tol is None else tol
+        if self.radius != "free":
+            off = np.abs(part["radius"] - float(self.radius)).max()
+            if off > limit:
+                raise InputError(
+                    f"`matrix` must have every |λ| = {self.radius}; got one that is off by {off:.3g}. "
+                    'Use radius="free", or scale the matrix.'
+                )
+        if self.blocks == "rotation" and self.pairs and np.abs(part["shear"]).max() > limit:
+            raise InputError(
+                "`matrix` must have normal 2×2 blocks in its real Schur form; "
+                f'got a shear κ of {np.abs(part["shear"]).max():.3g}. Use blocks="exact".'
+            )
+        return core, p
+
+    def _free(self, core: np.ndarray, p: np.ndarray, like: Tensor) -> Free_:
+        part = self._read(core)
+        # P is orthogonal to float64 rounding, so it fits whatever the dtype of the matrix.
+        part["orthogonal"] = self.orthogonal.right_inverse(torch.from_numpy(p))[0].numpy()
+        self.to(like)
+        return tuple(torch.from_numpy(np.ascontiguousarray(part[role])).to(like) for role in self.roles)
+
+    def _read(self, core: np.ndarray) -> dict[str, np.ndarray]:
+        """γ, θ, κ and T of a lower quasi-triangular matrix."""
+        even = np.arange(0, 2 * self.pairs, 2)
+        a, b, c = core[even, even], core[even, even + 1], core[even + 1, even]
+        t = core.copy()
+        if self.blocks == "paper":  # the upper entry is γ sin θ; what the lower one has beyond it is T's
+            angle, gamma = np.arctan2(-b, a), np.hypot(a, b)
+            t[even + 1, even] = c + b
+            shear = np.zeros(self.pairs)
+        else:
+            beta = np.sqrt(np.abs(b)) * np.sqrt(np.abs(c)) * np.sign(c)
+            angle, gamma = np.arctan2(beta, a), np.hypot(a, beta)
+            with np.errstate(divide="ignore"):
+                shear = (np.log(np.abs(b)) - np.log(np.abs(c))) / 2
+        real = np.abs(core.diagonal()[2 * self.pairs :])
+        in_block = 0 if self.blocks == "paper" else self.pairs
+        coupling = t.reshape(-1)[linalg.strictly_lower_index(self.n, in_block)]
+        return {"radius": np.concatenate([gamma, real]), "angle": angle, "shear": shear, "coupling": coupling}
+
+    # ------------------------------------------------------------ the rest of the contract
+
+    def error(self, *free: Tensor) -> float:
+        return self.orthogonal.error(free[0])
+
+    def rebase(self, *free: Tensor) -> None:
+        """Move the base point of P, see `Orthogonal.rebase`."""
+        self.orthogonal.rebase(free[0])
+
+    def _initial(self, name: str, generator: torch.Generator | None) -> Free_:
+        zeros = {
+            role: torch.zeros(shape, dtype=torch.float64, device="cpu")
+            for role, shape in zip(self.roles, self.shapes, strict=True)
+        }
+        zeros["orthogonal"] = self.orthogonal._initial("identity" if name == "chain" else name, generator)[0]
+        if name != "identity":
+            zeros["angle"] = initial.uniform(self.pairs, 0.0, 2 * math.pi, generator)
+        if "radius" in zeros:
+            zeros["radius"] += 0.0 if name == "chain" else 1.0
+        if name == "chain":
+            delay = initial.chain(self.pairs, generator=generator) if self.pairs else torch.zeros(0, 0)
+            t = np.zeros((self.n, self.n))
+            t[: 2 * self.pairs, : 2 * self.pairs] = np.kron(delay.numpy(), np.eye(2))
+            in_block = 0 if self.blocks == "paper" else self.pairs
+            zeros["coupling"] = torch.from_numpy(t.reshape(-1)[linalg.strictly_lower_index(self.n, in_block)])
+        return tuple(zeros[role] for role in self.roles)
+
+    def extra_repr(self) -> str:
+        return f"{self.n}, blocks={self.blocks!r}, radius={self.radius!r}, real=({self.positive}, {self.negative})"
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _checked_radius(radius: str | float) -> str | float:
+    if isinstance(radius, str):
+        check_name("radius", radius, ("free",))
+        return radius
+    if isinstance(radius, bool) or not isinstance(radius, (int, float)):
+        raise TypeError(
+            f'`radius` must be "free" or a number; got {radius!r} of type {type(radius).__name__}. Pass one of these.'
+        )
+    if not (math.isfinite(radius) and radius > 0):
+        raise InputError(
+            f"`radius` must be positive and finite; got radius={radius}. "
+            'Pass the modulus of every eigenvalue, such as 1.0, or "free".'
+        )
+    return float(radius)
+
+
+def _checked_real(n: int, real: Sequence[int] | None) -> tuple[int, int]:
+    if real is None:
+        return n % 2, 0
+    positive, negative = (check_size("real", count, 0) for count in real)
+    if positive + negative > n or (n - positive - negative) % 2:
+        raise InputError(
+            f"`real` must leave an even number of the n={n} eigenvalues for complex pairs; "
+            f"got real=({positive}, {negative}). Change one of the counts by one."
+        )
+    return positive, negative
+
+
+def _schur_index(n: int, pairs: int, blocks: str) -> np.ndarray:
+    """Flat positions of the entries that `core` lists: blocks, 1×1 blocks, then T."""
+    even, single = np.arange(0, 2 * pairs, 2), np.arange(2 * pairs, n)
+    rows = np.concatenate([even, even + 1, even, even + 1, single])
+    columns = np.concatenate([even, even + 1, even + 1, even, single])
+    coupling = linalg.strictly_lower_index(n, 0 if blocks == "paper" else pairs)
+    return np.concatenate([rows * n + columns, coupling])
+
+
+def _lower_schur(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """W = P M Pᵀ with M lower quasi-triangular, pairs first, and det P = +1."""
+    t, p = linalg.ordered_real_schur(linalg.to_numpy(matrix).T)
+    core = t.T.copy()
+    if np.linalg.det(p) < 0:  # so that methods holding rotations only can hold P
+        p[:, -1] *= -1
+        core[-1, :] *= -1
+        core[:, -1] *= -1
+    return core, p
+
+
+def _structure(core: np.ndarray) -> tuple[int, int]:
+    """Numbers of real eigenvalues ≥ 0 and of negative ones."""
+    blocks = linalg.block_starts(core.T)
+    real = [core[start, start] for start, size in blocks if size == 1]
+    negative = sum(bool(value < 0) for value in real)
+    return len(real) - negative, negative

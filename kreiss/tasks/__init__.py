@@ -1,0 +1,5 @@
+"""Tasks: sample, loss, metrics, memoryless baseline; they know no models."""
+
+from kreiss.tasks.copy import Copy
+
+__all__ = ["Copy"]

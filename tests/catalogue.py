@@ -1,0 +1,43 @@
+"""The one list that enrols every set and every layer in every test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+import kreiss
+from kreiss.layers import REGISTRY
+from kreiss.sets.orthogonal_methods import METHODS
+
+# name → the set of a given size
+SETS: dict[str, Callable[[int], kreiss.Set]] = {
+    "free": kreiss.Free,
+    **{f"orthogonal-{method}": (lambda n, method=method: kreiss.Orthogonal(n, method)) for method in METHODS},
+    "orthogonal-exp-retraction": lambda n: kreiss.Orthogonal(n, "trivialization", retraction="exp"),
+    "orthogonal-few-reflections": lambda n: kreiss.Orthogonal(n, "householder", reflections=max(n // 2, 1)),
+    "orthogonal-few-layers": lambda n: kreiss.Orthogonal(n, "givens", layers=max(n // 2, 1)),
+    "schur-exact": lambda n: kreiss.Schur(n, "exact"),
+    "schur-rotation": lambda n: kreiss.Schur(n, "rotation"),
+    "schur-paper": lambda n: kreiss.Schur(n, "paper"),
+    "schur-clamped": lambda n: kreiss.Schur(n, radius=0.9),
+    "schur-expm": lambda n: kreiss.Schur(n, orthogonal="expm"),
+    "schur-real": lambda n: kreiss.Schur(n, real=((n + 1) // 2, n // 2)),
+}
+
+# name → the layer, with (input_size, hidden_size, num_layers, **options) as torch.nn.RNN
+LAYERS: dict[str, Callable[..., Any]] = {
+    **REGISTRY,
+    "nnrnn-paper": lambda *sizes, **options: kreiss.NNRNN(*sizes, blocks="paper", **options),
+    "nnrnn-clamped": lambda *sizes, **options: kreiss.NNRNN(*sizes, radius=0.95, **options),
+    "exprnn-expm": lambda *sizes, **options: kreiss.ExpRNN(*sizes, orthogonal="expm", **options),
+}
+
+# those built on our own recurrence, and not on torch's gated layers
+OURS = {name: make for name, make in LAYERS.items() if name not in ("lstm", "gru")}
+
+
+def state_of(layer: nn.Module, state: Any) -> list[Any]:
+    """The tensors of a state: one, or the pair of an LSTM."""
+    return list(state) if isinstance(state, tuple) else [state]
