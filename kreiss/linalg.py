@@ -64,6 +64,36 @@ def inverse_cayley(p: Tensor) -> Tensor:
     return (a - a.mT) / 2
 
 
+_PADE_13 = tuple(
+    math.factorial(26 - k) * math.factorial(13) / (math.factorial(26) * math.factorial(k) * math.factorial(13 - k))
+    for k in range(14)
+)
+
+
+def expm_skew(a: Tensor) -> Tensor:
+    """exp(A) of a skew matrix by the [13/13] Padé approximant and three squarings.
+
+    Exact to rounding while the angles of exp(A) stay below 43 radians, and orthogonal always, because
+    numerator and denominator of a skew matrix are transposes of each other. Plain products and one
+    solve, so every order of derivative and vmap work, and the backward pass needs no exponential of
+    twice the size. (torch.linalg.matrix_exp of torch 2.13 loses digits for norms between 0.01 and 0.1:
+    2e-10 in float64 for a rotation by 0.048.)
+    """
+    x = a / 8
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    x2 = x @ x
+    x4 = x2 @ x2
+    x6 = x4 @ x2
+    c = _PADE_13
+    odd = x6 @ (c[13] * x6 + c[11] * x4 + c[9] * x2) + c[7] * x6 + c[5] * x4 + c[3] * x2 + c[1] * eye
+    even = x6 @ (c[12] * x6 + c[10] * x4 + c[8] * x2) + c[6] * x6 + c[4] * x4 + c[2] * x2 + c[0] * eye
+    odd = x @ odd
+    p = torch.linalg.solve(even - odd, even + odd)
+    for _ in range(3):
+        p = p @ p
+    return p
+
+
 def rotation_blocks(angles: Tensor, n: int) -> Tensor:
     """The n×n matrix of 2×2 rotations by `angles` down the diagonal, then ones."""
     p = torch.eye(n, dtype=angles.dtype, device=angles.device)

@@ -35,11 +35,11 @@ class LayerOptions(TypedDict, total=False):
 class RecurrentLayer(nn.Module):
     """h_t = φ(V h_{t−1} + U x_t + b) with V in a set of matrices; used as `torch.nn.RNN` is.
 
-    | symbol | attribute                                                                      |
-    |--------|--------------------------------------------------------------------------------|
-    | V      | `weight_hh_l{k}`, computed from the free parameters `{role}_l{k}` of its set    |
-    | U      | `weight_ih_l{k}`                                                               |
-    | b      | `bias_l{k}`; with a free V and φ ≠ modReLU torch's pair `bias_ih`, `bias_hh`    |
+    Symbols::
+
+        V   weight_hh_l{k}, computed from the free parameters {role}_l{k} of its set
+        U   weight_ih_l{k}
+        b   bias_l{k}; with a free V and φ ≠ modReLU torch's pair bias_ih_l{k}, bias_hh_l{k}
 
     The second direction of a bidirectional layer carries the suffix `_reverse`.
 

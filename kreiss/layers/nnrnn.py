@@ -25,7 +25,7 @@ class NNRNN(RecurrentLayer):
 
     Args:
         blocks: "exact", "rotation" or "paper".
-        radius: "free", or a number that fixes every |λ|.
+        radius: "free", or the modulus of every eigenvalue.
         orthogonal: how P is held, a method of `kreiss.Orthogonal`.
         others: see `kreiss.layers.base.RecurrentLayer`.
 

@@ -14,7 +14,7 @@ class ScoRNN(RecurrentLayer):
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V = (I + A)⁻¹(I − A)D, A skew, D = diag(±1).
 
-    Symbols: A `orthogonal_l{k}` (its strictly lower triangle), D `sets.l{k}.map.signs`,
+    Symbols: A `orthogonal_l{k}` (its strictly lower triangle), D fixed by `negative`,
     V `weight_hh_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`.
 
     Reference: Helfrich, Willmott & Ye (2018), eq. (2).

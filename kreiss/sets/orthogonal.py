@@ -21,14 +21,14 @@ DEFAULT_METHOD = "trivialization"
 class Orthogonal(Set):
     """Orthogonal n×n matrices, PᵀP = I.
 
-    | method           | P                                | options (default)             |
-    |------------------|----------------------------------|-------------------------------|
-    | `trivialization` | B·r(A), B a fixed base point     | retraction ("cayley" or "exp")|
-    | `expm`           | exp(A)                           |                               |
-    | `cayley`         | (I + A)⁻¹(I − A)                 |                               |
-    | `scaled_cayley`  | (I + A)⁻¹(I − A)·D               | negative (n // 2): −1s in D   |
-    | `householder`    | H₁···H_m·D                       | reflections (n − 1): m        |
-    | `givens`         | D·L_m···L₁, layers of rotations  | layers (n): m                 |
+    Methods::
+
+        trivialization   B·r(A), B a fixed base point      retraction ("cayley" or "exp")
+        expm             exp(A)
+        cayley           (I + A)⁻¹(I − A)
+        scaled_cayley    (I + A)⁻¹(I − A)·D                negative (n // 2): −1s in D
+        householder      H₁···H_m·D, reflections           reflections (n − 1): m
+        givens           D·L_m···L₁, layers of rotations   layers (n): m
 
     A is skew and its n(n−1)/2 free numbers are its strictly lower triangle, row by row.
 

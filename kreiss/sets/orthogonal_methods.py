@@ -83,7 +83,7 @@ class Expm(_Skew):
     """P = exp(A), A skew (Lezcano-Casado & Martínez-Rubio 2019): all rotations."""
 
     def forward(self, free: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(self.skew(free))
+        return linalg.expm_skew(self.skew(free))
 
     def inverse(self, p: Tensor) -> Tensor:
         _check_rotation(p)
@@ -115,22 +115,22 @@ class Cayley(_Skew):
 class ScaledCayley(Cayley):
     """P = (I + A)⁻¹(I − A) D, D diagonal with `negative` entries −1 (Helfrich, Willmott & Ye 2018)."""
 
-    signs: Tensor
-
     def __init__(self, n: int, negative: int | None = None) -> None:
         super().__init__(n)
-        negative = n // 2 if negative is None else check_size("negative", negative, 0)
-        if negative > n:
+        self.negative = n // 2 if negative is None else check_size("negative", negative, 0)
+        if self.negative > n:
             raise InputError(f"`negative` must be at most n={n}; got negative={negative}. Pass a smaller number.")
-        signs = torch.ones(n)
-        signs[:negative] = -1
-        self.register_buffer("signs", signs)
+
+    @property
+    def signs(self) -> Tensor:
+        """The diagonal of D: −1s first."""
+        return 1 - 2 * (torch.arange(self.n, device=self.index.device) < self.negative).int()
 
     def forward(self, free: Tensor) -> Tensor:
         return super().forward(free) * self.signs
 
     def inverse(self, p: Tensor) -> Tensor:
-        return super().inverse(p * self.signs.to(p))
+        return super().inverse(p * self.signs.to(p.device))
 
     def random(self, generator: torch.Generator | None) -> Tensor:
         return super().inverse(initial.random(self.n, generator=generator))
@@ -154,7 +154,7 @@ class Trivialization(_Skew):
 
     def forward(self, free: Tensor) -> Tensor:
         a = self.skew(free)
-        return self.base @ (torch.linalg.matrix_exp(a) if self.retraction == "exp" else linalg.cayley(-a / 2))
+        return self.base @ (linalg.expm_skew(a) if self.retraction == "exp" else linalg.cayley(-a / 2))
 
     def inverse(self, p: Tensor) -> Tensor:
         self.base = p.to(self.base.device)

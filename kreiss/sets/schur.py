@@ -27,13 +27,13 @@ class Schur(Set):
     P orthogonal; T block-strictly lower triangular. The eigenvalues are γ_i e^{±iθ_i} (and ±γ_i)
     whatever κ, T and P are, and Henrici's departure from normality grows with κ and T alone.
 
-    | symbol | role         | free numbers                | at the start                    |
-    |--------|--------------|-----------------------------|---------------------------------|
-    | P      | `orthogonal` | n(n−1)/2 (see `Orthogonal`) | by the named initialiser        |
-    | γ      | `radius`     | one per block               | 1                               |
-    | θ      | `angle`      | one per 2×2 block           | U[0, 2π)                        |
-    | κ      | `shear`      | one per 2×2 block           | 0                               |
-    | T      | `coupling`   | its entries, row by row     | 0                               |
+    Symbols::
+
+        P   orthogonal   n(n−1)/2 numbers (see Orthogonal)   starts by the named initialiser
+        γ   radius       one per block                       starts at 1
+        θ   angle        one per 2×2 block                   starts at U[0, 2π)
+        κ   shear        one per 2×2 block                   starts at 0
+        T   coupling     its entries, row by row             starts at 0
 
     Args:
         n: size of the matrix.
@@ -49,8 +49,12 @@ class Schur(Set):
     Reference: Kerg et al. (2019), eqs. (4) and (5).
 
     Differs from the paper: `blocks="exact"` is the default, because eq. (5) as printed does not
-    control the spectrum (an in-block entry t of T moves a pair to |λ|² = γ² ± γ t sin θ). The
+    control the spectrum (an in-block entry t of T moves the squared modulus of a pair from γ² to γ² + γ t sin θ). The
     initialiser `chain` puts a delay line between neighbouring blocks, T_{i+1,i} = I₂, with γ = 0 where it is free.
+
+    Note: a matrix has many real Schur forms, one per order of its eigenvalues. `right_inverse` and `contains` look at
+    one of them. For "exact" and for "paper" with free radii any will do; for "rotation", and for "paper" with a fixed
+    radius, another order might fit where this one does not.
 
     Example:
         >>> import kreiss, torch
@@ -173,14 +177,17 @@ class Schur(Set):
         """(Λ + T, P) of `matrix`, if it has this set's structure."""
         check_square(matrix, self.n)
         core, p = _lower_schur(matrix)
-        positive, negative = _structure(core)
-        if (positive, negative) != (self.positive, self.negative):
+        limit = default_tolerance(matrix.dtype) if tol is None else tol
+        if self.blocks == "paper":  # a printed block holds any two eigenvalues, real ones too
+            for i in range(2 * _count_pairs(core), 2 * self.pairs, 2):
+                _equalise_diagonal(core, p, i)
+        if not self._has_structure(core, limit):
+            positive, negative = _structure(core)
             raise InputError(
                 f"`matrix` must have {self.positive} real eigenvalues ≥ 0 and {self.negative} < 0, as this set has "
                 f"1×1 blocks; got {positive} and {negative}. Use Schur.from_dense(matrix), which finds the structure."
             )
         part = self._read(core)
-        limit = default_tolerance(matrix.dtype) if tol is None else tol
         if self.radius != "free":
             off = np.abs(part["radius"] - float(self.radius)).max()
             if off > limit:
@@ -194,6 +201,17 @@ class Schur(Set):
                 f'got a shear κ of {np.abs(part["shear"]).max():.3g}. Use blocks="exact".'
             )
         return core, p
+
+    def _has_structure(self, core: np.ndarray, tol: float) -> bool:
+        """Whether `core` has this set's blocks; two equal real eigenvalues make a 2×2 block with sin θ = 0."""
+        diagonal, below = core.diagonal(), core.diagonal(-1)
+        found = _count_pairs(core)
+        extra = np.arange(2 * found, 2 * self.pairs, 2)
+        equal = np.abs(diagonal[extra] - diagonal[extra + 1]) <= tol
+        uncoupled = self.blocks == "paper" or np.abs(below[extra]) <= tol
+        real = diagonal[2 * self.pairs :]
+        signs = (real[: self.positive] >= -tol).all() and (real[self.positive :] <= tol).all()
+        return found <= self.pairs and bool((equal & uncoupled).all() and signs)
 
     def _free(self, core: np.ndarray, p: np.ndarray, like: Tensor) -> Free_:
         part = self._read(core)
@@ -214,8 +232,9 @@ class Schur(Set):
         else:
             beta = np.sqrt(np.abs(b)) * np.sqrt(np.abs(c)) * np.sign(c)
             angle, gamma = np.arctan2(beta, a), np.hypot(a, beta)
-            with np.errstate(divide="ignore"):
-                shear = (np.log(np.abs(b)) - np.log(np.abs(c))) / 2
+            shear = np.zeros(self.pairs)  # κ of a block with sin θ = 0 is arbitrary
+            turns = beta != 0
+            shear[turns] = (np.log(np.abs(b[turns])) - np.log(np.abs(c[turns]))) / 2
         real = np.abs(core.diagonal()[2 * self.pairs :])
         in_block = 0 if self.blocks == "paper" else self.pairs
         coupling = t.reshape(-1)[linalg.strictly_lower_index(self.n, in_block)]
@@ -301,6 +320,22 @@ def _lower_schur(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
         core[-1, :] *= -1
         core[:, -1] *= -1
     return core, p
+
+
+def _count_pairs(core: np.ndarray) -> int:
+    return sum(size == 2 for _, size in linalg.block_starts(core.T))
+
+
+def _equalise_diagonal(core: np.ndarray, p: np.ndarray, i: int) -> None:
+    """Turn the plane of rows i, i+1, in place, so that the two diagonal entries become equal."""
+    a, b, c, d = core[i : i + 2, i : i + 2].reshape(-1)
+    turn = math.atan2(d - a, b + c) / 2
+    rotation = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    plane = slice(i, i + 2)
+    core[plane] = rotation.T @ core[plane]
+    core[:, plane] = core[:, plane] @ rotation
+    p[:, plane] = p[:, plane] @ rotation
+    core[i, i] = core[i + 1, i + 1] = (core[i, i] + core[i + 1, i + 1]) / 2
 
 
 def _structure(core: np.ndarray) -> tuple[int, int]:

@@ -1,0 +1,18 @@
+"""Sphinx settings."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from kreiss.version import __version__
+
+project = "kreiss"
+author = "The kreiss developers"
+release = version = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+html_theme = "furo"
+exclude_patterns = ["_build", "orthogonal_measured.md", "copy_measured.md"]
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
