@@ -38,22 +38,31 @@ def check_name(kind: str, name: object, known: Iterable[str]) -> None:
 
 def check_size(name: str, value: object, minimum: int = 1) -> int:
     """Return `value` if it is a whole number of at least `minimum`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        size = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        size = None
+    if size is None:
         raise TypeError(
             f"`{name}` must be an int; got {name}={value!r} of type {type(value).__name__}. Pass a whole number."
         )
-    size = operator.index(value)
     if size < minimum:
         raise InputError(f"`{name}` must be at least {minimum}; got {name}={size}. Pass a larger whole number.")
     return size
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Raise if `value` is not a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"`{name}` must be a torch.Tensor; got {type(value).__name__}. Convert it with torch.as_tensor first."
+        )
+
+
 def check_square(matrix: object, n: int | None = None, *, what: str = "matrix") -> Tensor:
     """Return `matrix` if it is a finite real square tensor (of size `n`)."""
-    if not isinstance(matrix, Tensor):
-        raise TypeError(
-            f"`{what}` must be a torch.Tensor; got {type(matrix).__name__}. Convert it with torch.as_tensor first."
-        )
+    check_tensor(what, matrix)
+    assert isinstance(matrix, Tensor)
     shape = tuple(matrix.shape)
     if len(shape) != 2 or shape[0] != shape[1] or (n is not None and shape[0] != n) or not shape[0]:
         wanted = "a square matrix" if n is None else f"of shape ({n}, {n})"
@@ -63,7 +72,12 @@ def check_square(matrix: object, n: int | None = None, *, what: str = "matrix") 
             f"`{what}` must be of a real floating-point dtype; got {matrix.dtype}. "
             "Convert it with .float() or .double()."
         )
-    if matrix.device.type != "meta" and not torch.isfinite(matrix).all():
+    if matrix.is_meta:
+        raise InputError(
+            f"`{what}` must hold numbers; got a tensor on the meta device, which holds none. "
+            "Materialise it first, for example with to_empty and reset_parameters."
+        )
+    if not torch.isfinite(matrix).all():
         raise InputError(
             f"`{what}` must be finite; got {int((~torch.isfinite(matrix)).sum())} NaN or Inf entries. "
             "Remove them first."

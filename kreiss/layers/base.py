@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from kreiss.errors import InputError, check_name, check_size
+from kreiss.errors import InputError, check_name, check_size, check_tensor
+from kreiss.layers.loading import CheckedLoading
 from kreiss.recurrence import NONLINEARITIES, recur
 from kreiss.sets import Free, Set
 from kreiss.sets.initial import uniform
@@ -32,7 +33,7 @@ class LayerOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class RecurrentLayer(nn.Module):
+class RecurrentLayer(CheckedLoading):
     """h_t = φ(V h_{t−1} + U x_t + b) with V in a set of matrices; used as `torch.nn.RNN` is.
 
     Symbols::
@@ -57,8 +58,6 @@ class RecurrentLayer(nn.Module):
         generator: for the initial values.
         device, dtype: of the parameters.
     """
-
-    _version = 1
 
     def __init__(
         self,
@@ -188,7 +187,7 @@ class RecurrentLayer(nn.Module):
         return f"weight_hh_{suffix}" not in names and all(name in self._parameters for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("weight_hh_l") and name not in self._parameters and isinstance(value, Tensor):
+        if name.startswith("weight_hh_l") and name not in self._parameters:
             self._assign(name.removeprefix("weight_hh_"), value)
         else:
             super().__setattr__(name, value)
@@ -224,6 +223,7 @@ class RecurrentLayer(nn.Module):
         x = input.transpose(0, 1) if batched and self.batch_first else input if batched else input.unsqueeze(1)
         if x.shape[0] == 0:  # not len(x), which fixes the length in torch.export
             raise InputError("the sequence must have at least one step; got length 0. Leave empty sequences out.")
+        _check_state(hx)
         if hx is not None and hx.dim() != input.dim():
             raise InputError(
                 f"`hx` must be {input.dim()}-D for {'batched' if batched else 'unbatched'} {input.dim()}-D input; "
@@ -236,6 +236,7 @@ class RecurrentLayer(nn.Module):
         return (out.transpose(0, 1) if self.batch_first else out), last
 
     def _forward_packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+        _check_state(hx)
         data, batch_sizes, sorted_indices, unsorted_indices = input
         self._check_features(data)
         x, lengths = pad_packed_sequence(input)  # (T, B, I), in the caller's order
@@ -279,6 +280,7 @@ class RecurrentLayer(nn.Module):
                 "`step` must be called on a layer of one direction; got bidirectional=True, which needs the whole "
                 "sequence. Use forward()."
             )
+        check_tensor("x", x)
         if x.dim() not in (1, 2):
             raise InputError(f"`x` must be 1-D or 2-D, one time step; got {x.dim()}-D. Use forward() for a sequence.")
         time = 1 if self.batch_first and x.dim() == 2 else 0
@@ -290,6 +292,8 @@ class RecurrentLayer(nn.Module):
 
     def init_state(self, batch_size: int | None = None) -> Tensor:
         """The zero state for `batch_size` sequences, or for one unbatched sequence."""
+        if batch_size is not None:
+            check_size("batch_size", batch_size, 0)
         return self.weight_ih_l0.new_zeros(self._state_shape(batch_size))
 
     def _state_shape(self, batch_size: int | None) -> tuple[int, ...]:
@@ -407,32 +411,7 @@ class RecurrentLayer(nn.Module):
     def flatten_parameters(self) -> None:
         """Nothing to do; there because `torch.nn.RNN` has it."""
 
-    # ------------------------------------------------------------ saving and showing
-
-    def _load_from_state_dict(  # type: ignore[no-untyped-def]
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ) -> None:
-        """Refuse a foreign state_dict before anything is copied, so that the layer stays as it was."""
-        version = local_metadata.get("version")
-        if version is not None and version > self._version:
-            raise InputError(
-                f"the state_dict was written by a newer kreiss (layer version {version}); got one that reads version "
-                f"{self._version}. Update kreiss."
-            )
-        own = self.state_dict(prefix=prefix)
-        given = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
-        wrong = [key for key in own if key in given and own[key].shape != given[key].shape]
-        missing = [key for key in own if key not in given] if strict else []
-        unexpected = [key for key in given if key not in own] if strict else []
-        if wrong or missing or unexpected:
-            raise InputError(
-                f"the state_dict must fit {type(self).__name__}({self.extra_repr()}); got "
-                f"missing keys {missing}, unexpected keys {unexpected}, other shapes for {wrong}. "
-                "Load it into the architecture and sizes it was saved from; the layer was left unchanged."
-            )
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+    # ------------------------------------------------------------ showing
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -442,6 +421,14 @@ class RecurrentLayer(nn.Module):
 
 
 # ---------------------------------------------------------------- checks of arguments
+
+
+def _check_state(hx: object) -> None:
+    if hx is not None and not isinstance(hx, Tensor):
+        raise TypeError(
+            f"`hx` must be a Tensor, the one state of this layer; got {type(hx).__name__}. "
+            "Pass the h_n of an earlier call, or init_state(batch_size)."
+        )
 
 
 def _checked_dropout(dropout: float, num_layers: int) -> float:

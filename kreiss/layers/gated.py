@@ -8,12 +8,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import InputError, check_size
+from kreiss.errors import InputError, check_size, check_tensor
+from kreiss.layers.loading import CheckedLoading
 
 State = Tensor | tuple[Tensor, Tensor]
 
 
-class Gated(nn.RNNBase):
+class Gated(CheckedLoading, nn.RNNBase):
     """Mixed into `torch.nn.LSTM` and `torch.nn.GRU`: step, init_state, freeze, from_torch, to_torch."""
 
     torch_class: type[nn.RNNBase]
@@ -61,6 +62,8 @@ class Gated(nn.RNNBase):
 
     def init_state(self, batch_size: int | None = None) -> State:
         """The zero state for `batch_size` sequences, or for one unbatched sequence."""
+        if batch_size is not None:
+            check_size("batch_size", batch_size, 0)
         cells = self.num_layers * (2 if self.bidirectional else 1)
         shape = (cells, self.hidden_size) if batch_size is None else (cells, batch_size, self.hidden_size)
         like = next(self.parameters())
@@ -74,6 +77,7 @@ class Gated(nn.RNNBase):
                 "`step` must be called on a layer of one direction; got bidirectional=True, which needs the whole "
                 "sequence. Use forward()."
             )
+        check_tensor("x", x)
         if x.dim() not in (1, 2):
             raise InputError(f"`x` must be 1-D or 2-D, one time step; got {x.dim()}-D. Use forward() for a sequence.")
         time = 1 if self.batch_first and x.dim() == 2 else 0

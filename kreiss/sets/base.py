@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,31 +28,31 @@ def _at_least_float32(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
 
 
 class Packed(nn.Module):
-    """A module with constant index tensors, rebuilt rather than copied whenever the module moves.
+    """A module with constant integer tensors, rebuilt rather than copied whenever the module moves.
 
-    Rebuilding (instead of registering buffers) keeps them out of the state_dict and right after
-    `to_empty`, which would leave a buffer uninitialised. Buffers (base points, signs) keep at least
-    float32 when the module is cast, because a base point rounded to half precision is not orthogonal.
+    Rebuilding keeps them right after `to_empty`, which leaves buffers uninitialised. Buffers (base points, signs)
+    keep at least float32 when the module is cast: a base point rounded to half precision is not orthogonal.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._index_makers: dict[str, Callable[[], np.ndarray]] = {}
+        self._makers: dict[str, Callable[[], np.ndarray]] = {}
 
-    def add_index(self, name: str, make: Callable[[], np.ndarray], device: Any = None) -> None:
+    def add_constant(self, name: str, make: Callable[[], np.ndarray]) -> None:
         """Hold the integer array `make()` as the tensor attribute `name`."""
-        self._index_makers[name] = make
-        self._build(name, torch.device(device) if device is not None else torch.get_default_device())
+        self._makers[name] = make
+        setattr(self, name, torch.from_numpy(make()).to(torch.get_default_device()))
 
-    def _build(self, name: str, device: torch.device) -> None:
-        setattr(self, name, torch.from_numpy(self._index_makers[name]().astype(np.int64)).to(device))
+    def constant(self, name: str, device: torch.device) -> Tensor:
+        """That tensor, on `device` even if the module was filled by `load_state_dict(assign=True)` there."""
+        found = getattr(self, name)
+        return found if found.device == device else torch.from_numpy(self._makers[name]()).to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         super()._apply(lambda tensor: _at_least_float32(fn, tensor), recurse)
-        for name in self._index_makers:
+        for name, make in self._makers.items():
             device = fn(torch.empty(0, dtype=torch.int64, device=getattr(self, name).device)).device
-            if device != getattr(self, name).device:
-                self._build(name, device)
+            setattr(self, name, torch.from_numpy(make()).to(device))
         return self
 
 
@@ -73,6 +74,15 @@ class Set(Packed):
     def __init__(self, n: int) -> None:
         super().__init__()
         self.n = check_size("n", n)
+
+    def describe(self) -> str:
+        """The kind of set, in words that are equal exactly when equal free tensors give equal matrices."""
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+    def _declare_kind(self) -> None:
+        """Keep the description in the state_dict, as bytes, so that a foreign one can be told apart."""
+        self.register_buffer("kind", None)
+        self.add_constant("kind", partial(_as_bytes, self.describe()))
 
     # ------------------------------------------------------------ the verbs of every set
 
@@ -145,6 +155,10 @@ class Set(Packed):
                 f"{type(self).__name__} takes free tensors {self.roles} of shapes {self.shapes}; "
                 f"got {len(free)} of shapes {shapes}. Use the tuple that initial() or right_inverse() returns."
             )
+
+
+def _as_bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), dtype=np.uint8).copy()
 
 
 def default_tolerance(dtype: torch.dtype) -> float:

@@ -50,6 +50,10 @@ def constrain(
         kin read their weights more than once per call: wrap the call in
         `torch.nn.utils.parametrize.cached()`.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"`module` must be a torch.nn.Module; got {type(module).__name__}. Pass the module that has the matrix."
+        )
     weight = getattr(module, name, None)
     if not isinstance(weight, torch.Tensor):
         raise InputError(
@@ -64,6 +68,11 @@ def constrain(
     if not isinstance(set, Set):
         raise TypeError(
             f"`set` must be a kreiss set; got {type(set).__name__}. Pass, for example, kreiss.Orthogonal(n)."
+        )
+    if weight.dtype not in (torch.float32, torch.float64):
+        raise InputError(
+            f"`{name}` must be float32 or float64; got {weight.dtype}. "
+            "Keep the matrix in float32 and use torch.autocast."
         )
     chosen = _sized(set, weight, name).to(weight)
     free = _start(chosen, weight, init, generator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import torch
@@ -62,14 +63,18 @@ class Orthogonal(Set):
         super().__init__(n)
         check_name("orthogonal method", method, METHODS)
         self.method = method
-        try:
-            self.map = METHODS[method](self.n, **options)
-        except TypeError as error:
+        known = inspect.signature(METHODS[method]).parameters.keys() - {"n", "options"}
+        if options.keys() - known:
             raise TypeError(
-                f"method {method!r} does not take these options; got {sorted(options)}. "
+                f"method {method!r} does not take these options; got {sorted(options.keys() - known)}. "
                 "See help(kreiss.Orthogonal) for the options of each method."
-            ) from error
+            )
+        self.map = METHODS[method](self.n, **options)
         self.shapes = (self.map.shape,)
+        self._declare_kind()
+
+    def extra_repr(self) -> str:
+        return ", ".join(part for part in (f"{self.n}, {self.method!r}", self.map.extra_repr()) if part)
 
     def forward(self, *free: Tensor) -> Tensor:
         self.check_free(free)
@@ -77,7 +82,7 @@ class Orthogonal(Set):
 
     def right_inverse(self, matrix: Tensor) -> Free_:
         p = self._fit(matrix)
-        free = self.map.inverse(p).to(matrix)
+        free = self.map.inverse(p, default_tolerance(matrix.dtype)).to(matrix)
         self.to(matrix)  # a base point or signs found in float64 take the dtype of the matrix
         return (free,)
 
@@ -104,7 +109,8 @@ class Orthogonal(Set):
     def contains(self, matrix: Tensor, tol: float | None = None) -> bool:
         try:
             p = self._fit(matrix, tol)
-            copy.deepcopy(self.map).inverse(p)  # a copy: finding free numbers may set fixed parts
+            limit = default_tolerance(matrix.dtype) if tol is None else tol
+            copy.deepcopy(self.map).inverse(p, limit)  # a copy: finding free numbers may set fixed parts
         except InputError:
             return False
         return True

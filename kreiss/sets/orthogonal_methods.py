@@ -1,8 +1,8 @@
 """Six ways to hold an orthogonal matrix with free numbers, behind one small interface.
 
-Each method has one free tensor of `shape`, and
-`forward(free) -> P`, `inverse(P) -> free` (P orthogonal, float64), `rotations(angles) -> free` for a
-start at 2×2 rotations down the diagonal. Fixed parts (a base point, signs) are buffers.
+Each method has one free tensor of `shape`, and `forward(free) -> P`, `inverse(P, tol) -> free` (P float64,
+orthogonal to `tol`), `rotations(angles) -> free` for a start at 2×2 rotations down the diagonal. Fixed parts (a
+base point, signs) are buffers.
 """
 
 from __future__ import annotations
@@ -31,17 +31,21 @@ class Method(Packed):
 
     shape: tuple[int, ...]
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, **options: str | int) -> None:
         super().__init__()
         self.n = n
+        self.options = options
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
 
     @abstractmethod
     def forward(self, free: Tensor) -> Tensor:
         """The orthogonal matrix."""
 
     @abstractmethod
-    def inverse(self, p: Tensor) -> Tensor:
-        """Free numbers of the orthogonal float64 matrix `p`; may set the method's fixed parts."""
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
+        """Free numbers of the float64 matrix `p`, orthogonal to `tol`; may set the method's fixed parts."""
 
     @abstractmethod
     def rotations(self, angles: Tensor) -> Tensor:
@@ -61,16 +65,16 @@ class _Skew(Method):
 
     index: Tensor
 
-    def __init__(self, n: int) -> None:
-        super().__init__(n)
+    def __init__(self, n: int, **options: str | int) -> None:
+        super().__init__(n, **options)
         self.shape = (n * (n - 1) // 2,)
-        self.add_index("index", partial(linalg.strictly_lower_index, n))
+        self.add_constant("index", partial(linalg.strictly_lower_index, n))
 
     def skew(self, free: Tensor) -> Tensor:
-        return linalg.skew(free, self.index, self.n)
+        return linalg.skew(free, self.constant("index", free.device), self.n)
 
     def pack(self, a: Tensor) -> Tensor:
-        return a.reshape(-1)[self.index.to(a.device)]
+        return a.reshape(-1)[self.constant("index", a.device)]
 
     def pack_blocks(self, entries: Tensor) -> Tensor:
         a = torch.zeros(self.n, self.n, dtype=torch.float64, device="cpu")
@@ -85,7 +89,7 @@ class Expm(_Skew):
     def forward(self, free: Tensor) -> Tensor:
         return linalg.expm_skew(self.skew(free))
 
-    def inverse(self, p: Tensor) -> Tensor:
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
         _check_rotation(p)
         return self.pack(linalg.skew_log(p))
 
@@ -99,7 +103,7 @@ class Cayley(_Skew):
     def forward(self, free: Tensor) -> Tensor:
         return linalg.cayley(self.skew(free))
 
-    def inverse(self, p: Tensor) -> Tensor:
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
         eye = torch.eye(self.n, dtype=p.dtype, device=p.device)
         if torch.linalg.svdvals(eye + p)[-1] < 1e-8:
             raise InputError(NO_MINUS_ONE)
@@ -116,21 +120,21 @@ class ScaledCayley(Cayley):
     """P = (I + A)⁻¹(I − A) D, D diagonal with `negative` entries −1 (Helfrich, Willmott & Ye 2018)."""
 
     def __init__(self, n: int, negative: int | None = None) -> None:
-        super().__init__(n)
-        self.negative = n // 2 if negative is None else check_size("negative", negative, 0)
+        count = n // 2 if negative is None else check_size("negative", negative, 0)
+        super().__init__(n, negative=count)
+        self.negative = count
         if self.negative > n:
             raise InputError(f"`negative` must be at most n={n}; got negative={negative}. Pass a smaller number.")
 
-    @property
-    def signs(self) -> Tensor:
+    def signs(self, device: torch.device) -> Tensor:
         """The diagonal of D: −1s first."""
-        return 1 - 2 * (torch.arange(self.n, device=self.index.device) < self.negative).int()
+        return 1 - 2 * (torch.arange(self.n, device=device) < self.negative).int()
 
     def forward(self, free: Tensor) -> Tensor:
-        return super().forward(free) * self.signs
+        return super().forward(free) * self.signs(free.device)
 
-    def inverse(self, p: Tensor) -> Tensor:
-        return super().inverse(p * self.signs.to(p.device))
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
+        return super().inverse(p * self.signs(p.device), tol)
 
     def random(self, generator: torch.Generator | None) -> Tensor:
         return super().inverse(initial.random(self.n, generator=generator))
@@ -147,7 +151,7 @@ class Trivialization(_Skew):
     base: Tensor
 
     def __init__(self, n: int, retraction: str = "cayley") -> None:
-        super().__init__(n)
+        super().__init__(n, retraction=retraction)
         check_name("retraction", retraction, ("cayley", "exp"))
         self.retraction = retraction
         self.register_buffer("base", torch.eye(n))
@@ -156,7 +160,7 @@ class Trivialization(_Skew):
         a = self.skew(free)
         return self.base @ (linalg.expm_skew(a) if self.retraction == "exp" else linalg.cayley(-a / 2))
 
-    def inverse(self, p: Tensor) -> Tensor:
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
         self.base = p.to(self.base.device)
         return torch.zeros(self.shape, dtype=p.dtype, device=p.device)
 
@@ -182,41 +186,43 @@ class Householder(Method):
     signs: Tensor
 
     def __init__(self, n: int, reflections: int | None = None) -> None:
-        super().__init__(n)
-        self.m = max(n - 1, 1) if reflections is None else check_size("reflections", reflections)
+        count = max(n - 1, 1) if reflections is None else check_size("reflections", reflections)
+        super().__init__(n, reflections=count)
+        self.m = count
         if self.m > max(n - 1, 1):
             raise InputError(
                 f"`reflections` must be at most n − 1 = {n - 1}; got reflections={reflections}. "
                 "More reflections than that add no matrices."
             )
         self.shape = (self.m * (2 * n - self.m - 1) // 2,)
-        self.add_index("index", partial(_reflection_index, n, self.m))
+        self.add_constant("index", partial(_reflection_index, n, self.m))
         self.register_buffer("signs", torch.ones(n))
 
     def forward(self, free: Tensor) -> Tensor:
-        below = free.new_zeros(self.n * self.m).scatter_add(0, self.index, free).view(self.n, self.m)
+        index = self.constant("index", free.device)
+        below = free.new_zeros(self.n * self.m).scatter_add(0, index, free).view(self.n, self.m)
         v = below + torch.eye(self.n, self.m, dtype=free.dtype, device=free.device)
         gram = v.mT @ v
         s = gram.triu(1) + torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1) / 2)
         eye = torch.eye(self.n, dtype=free.dtype, device=free.device)
         return (eye - v @ torch.linalg.solve_triangular(s, v.mT, upper=True)) * self.signs
 
-    def inverse(self, p: Tensor) -> Tensor:
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
         # All n − 1 reflections hold any orthogonal matrix, so the signs may be chosen for the best
         # scaled vectors. With fewer the signs are part of what the set is.
-        return self._reflect(p, None if self.m == max(self.n - 1, 1) else self.signs.to(p))
+        return self._reflect(p, None if self.m == max(self.n - 1, 1) else self.signs.to(p), tol)
 
     def rotations(self, angles: Tensor) -> Tensor:
         # A rotation is two reflections: m of them turn m // 2 planes, the other planes stay.
-        return self._reflect(linalg.rotation_blocks(angles[: (self.m + 1) // 2], self.n), None)
+        return self._reflect(linalg.rotation_blocks(angles[: (self.m + 1) // 2], self.n), None, 1e-9)
 
     def random(self, generator: torch.Generator | None) -> Tensor:
         if self.m == max(self.n - 1, 1):
             return super().random(generator)
         v = torch.randn(self.n, self.m, generator=generator, dtype=torch.float64, device="cpu")
-        return (v / v.diagonal()).reshape(-1)[self.index.cpu()]
+        return (v / v.diagonal()).reshape(-1)[self.constant("index", v.device)]
 
-    def _reflect(self, p: Tensor, signs: Tensor | None) -> Tensor:
+    def _reflect(self, p: Tensor, signs: Tensor | None, tol: float) -> Tensor:
         """Reflect the columns of P one by one onto ±e_k; the vectors used are the free numbers."""
         rest, v = p.clone(), torch.zeros(self.n, self.m, dtype=p.dtype, device=p.device)
         for k in range(self.m):
@@ -228,10 +234,10 @@ class Householder(Method):
             w = v[k:, k]
             rest[k:] -= torch.outer(w, (2 / (w @ w)) * (w @ rest[k:]))
         found = rest.diagonal().sign()
-        if not torch.allclose(rest, (found if signs is None else signs).diag(), rtol=0, atol=1e-6):
+        if not torch.allclose(rest, (found if signs is None else signs).diag(), rtol=0, atol=max(tol, 1e-6)):
             raise InputError(self._too_few())
         self.signs = found.to(self.signs.device)
-        return v.reshape(-1)[self.index.to(v.device)]
+        return v.reshape(-1)[self.constant("index", v.device)]
 
     def _too_few(self) -> str:
         return (
@@ -251,8 +257,9 @@ class Givens(Method):
     signs: Tensor
 
     def __init__(self, n: int, layers: int | None = None) -> None:
-        super().__init__(n)
-        self.layers = n if layers is None else check_size("layers", layers)
+        count = n if layers is None else check_size("layers", layers)
+        super().__init__(n, layers=count)
+        self.layers = count
         self.sizes = [(n - k % 2) // 2 for k in range(self.layers)]
         self.shape = (sum(self.sizes),)
         self.register_buffer("signs", torch.ones(n))
@@ -269,11 +276,17 @@ class Givens(Method):
             p = torch.cat([p[:first], mixed, p[first + 2 * pairs :]])
         return self.signs[:, None] * p
 
-    def inverse(self, p: Tensor) -> Tensor:
-        gates, signs = _givens_gates(linalg.to_numpy(p))
-        angles = _schedule(gates, self.n, self.layers)
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
+        try:
+            angles, signs = self._decompose(p, 1e-14)
+        except InputError:  # rounding in the matrix may look like rotations: take entries it could have made as 0
+            angles, signs = self._decompose(p, tol)
         self.signs = torch.from_numpy(signs).to(self.signs.device)
         return torch.from_numpy(angles).to(p)
+
+    def _decompose(self, p: Tensor, negligible: float) -> tuple[np.ndarray, np.ndarray]:
+        gates, signs = _givens_gates(linalg.to_numpy(p), negligible)
+        return _schedule(gates, self.n, self.layers), signs
 
     def rotations(self, angles: Tensor) -> Tensor:
         free = torch.zeros(self.shape, dtype=torch.float64, device="cpu")
@@ -314,7 +327,7 @@ def _reflection_index(n: int, m: int) -> np.ndarray:
     return rows * m + columns
 
 
-def _givens_gates(u: np.ndarray) -> tuple[list[tuple[int, float]], np.ndarray]:
+def _givens_gates(u: np.ndarray, negligible: float) -> tuple[list[tuple[int, float]], np.ndarray]:
     """U = D·G_k···G₁ as rotations (row, angle) in the order applied, and the signs D.
 
     Clements' scheme: anti-diagonals of the lower triangle are made zero by turns from the right and
@@ -327,12 +340,12 @@ def _givens_gates(u: np.ndarray) -> tuple[list[tuple[int, float]], np.ndarray]:
         for j in range(i):
             if i % 2:
                 row, k = n - 1 - j, i - 1 - j  # zero u[row, k] by mixing columns k, k+1
-                angle = _zeroing_angle(u[row, k], u[row, k + 1])
+                angle = _zeroing_angle(u[row, k], u[row, k + 1], negligible)
                 _mix(u.T, k, angle)
                 right.append((k, angle))
             else:
                 row, k = n - i + j, j  # zero u[row, k] by mixing rows row−1, row
-                angle = -_zeroing_angle(u[row, k], u[row - 1, k])
+                angle = -_zeroing_angle(u[row, k], u[row - 1, k], negligible)
                 _mix(u, row - 1, angle)
                 left.append((row - 1, -angle))
     signs = np.sign(u.diagonal()).astype(np.float64)
@@ -341,9 +354,9 @@ def _givens_gates(u: np.ndarray) -> tuple[list[tuple[int, float]], np.ndarray]:
     return right + moved[::-1], signs
 
 
-def _zeroing_angle(entry: float, other: float) -> float:
+def _zeroing_angle(entry: float, other: float, negligible: float) -> float:
     """The angle whose rotation moves `entry` into `other`; 0 if there is nothing to move."""
-    return math.atan2(entry, other) if abs(entry) > 1e-14 else 0.0
+    return math.atan2(entry, other) if abs(entry) > negligible else 0.0
 
 
 def _mix(u: np.ndarray, k: int, angle: float) -> None:
@@ -358,7 +371,7 @@ def _schedule(gates: list[tuple[int, float]], n: int, layers: int) -> np.ndarray
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
     angles, busy = np.zeros(sum(sizes)), np.zeros(n, dtype=int)
     for row, angle in gates:
-        if abs(angle) < 1e-12:
+        if angle == 0:
             continue
         layer = int(max(busy[row], busy[row + 1]))
         layer += (layer - row) % 2

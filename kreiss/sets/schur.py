@@ -86,10 +86,11 @@ class Schur(Set):
         self.positive, self.negative = _checked_real(n, real)
         self.pairs = (n - self.positive - self.negative) // 2
         self.orthogonal = Orthogonal(n, orthogonal, **options)
-        self.add_index("index", partial(_schur_index, n, self.pairs, blocks))
+        self.add_constant("index", partial(_schur_index, n, self.pairs, blocks))
         shapes = self._all_shapes()
         self.roles = tuple(shapes)
         self.shapes = tuple(shapes.values())
+        self._declare_kind()
 
     def _all_shapes(self) -> dict[str, tuple[int, ...]]:
         in_block = 0 if self.blocks == "paper" else self.pairs
@@ -109,8 +110,9 @@ class Schur(Set):
     # ------------------------------------------------------------ free numbers → matrix
 
     def forward(self, *free: Tensor) -> Tensor:
+        core = self.core(*free)
         p = self.orthogonal(free[0])
-        return p @ self.core(*free) @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
+        return p @ core @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
 
     def core(self, *free: Tensor) -> Tensor:
         """Λ + T, the matrix in the basis P."""
@@ -124,7 +126,7 @@ class Schur(Set):
             upper, lower = upper * part["shear"].exp(), lower * (-part["shear"]).exp()
         real = torch.cat([gamma[self.pairs :][: self.positive], -gamma[self.pairs + self.positive :]])
         entries = torch.cat([diagonal, diagonal, -upper, lower, real, part["coupling"]])
-        return linalg.place(entries, self.index, self.n)
+        return linalg.place(entries, self.constant("index", entries.device), self.n)
 
     def _all_blocks(self) -> tuple[int]:
         return (self.pairs + self.positive + self.negative,)
@@ -201,6 +203,13 @@ class Schur(Set):
                 f'got a shear κ of {np.abs(part["shear"]).max():.3g}. Use blocks="exact".'
             )
         return core, p
+
+    def contains(self, matrix: Tensor, tol: float | None = None) -> bool:
+        try:
+            _, p = self._fit(matrix, tol)
+        except InputError:
+            return False
+        return self.orthogonal.contains(torch.from_numpy(p))
 
     def _has_structure(self, core: np.ndarray, tol: float) -> bool:
         """Whether `core` has this set's blocks; two equal real eigenvalues make a 2×2 block with sin θ = 0."""
@@ -293,6 +302,11 @@ def _checked_radius(radius: str | float) -> str | float:
 def _checked_real(n: int, real: Sequence[int] | None) -> tuple[int, int]:
     if real is None:
         return n % 2, 0
+    if not isinstance(real, Sequence) or len(real) != 2:
+        raise InputError(
+            f"`real` must be a pair, the numbers of eigenvalues +γ and −γ; got real={real!r}. "
+            "Pass, for example, (1, 0)."
+        )
     positive, negative = (check_size("real", count, 0) for count in real)
     if positive + negative > n or (n - positive - negative) % 2:
         raise InputError(

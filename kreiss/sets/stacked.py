@@ -29,6 +29,8 @@ class Stacked(Set):
     """
 
     def __init__(self, *sets: Set) -> None:
+        if wrong := [type(s).__name__ for s in sets if not isinstance(s, Set)]:
+            raise TypeError(f"`Stacked` takes sets of matrices; got {', '.join(wrong)}. Pass, for example, Free(n).")
         if not sets or len({s.n for s in sets}) != 1:
             raise InputError(
                 f"`Stacked` takes one or more sets of the same size; got sizes {[s.n for s in sets]}. "

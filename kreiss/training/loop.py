@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import InputError
+from kreiss.errors import InputError, check_size
 from kreiss.training.groups import penalty
 
 
@@ -75,9 +75,9 @@ def train(
 @torch.no_grad()
 def evaluate(model: nn.Module, task: Task, sequences: int = 500, *, seed: int = 1_000_003) -> dict[str, float]:
     """Metrics on a fixed held-out set, the same for every model."""
+    inputs, targets = task.sample(check_size("sequences", sequences), torch.Generator().manual_seed(seed))
     training = model.training
     model.eval()
-    inputs, targets = task.sample(sequences, torch.Generator().manual_seed(seed))
     found = task.metrics(model(inputs), targets)
     model.train(training)
     return found
