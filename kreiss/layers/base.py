@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypedDict, TypeVar
 
 import torch
@@ -141,7 +142,10 @@ class RecurrentLayer(CheckedLoading):
                 getattr(self, name).copy_(tensor)
             for name in self._bias_names:
                 b = getattr(self, f"{name}_{suffix}")
-                b.copy_(uniform(len(b), -0.01, 0.01, generator) if self.nonlinearity == "modrelu" else 0.0 * b)
+                if self.nonlinearity == "modrelu":
+                    b.copy_(uniform(len(b), -0.01, 0.01, generator))
+                else:
+                    b.zero_()
 
     def free_roles(self) -> dict[str, str]:
         """The role of each free parameter of the recurrent matrices, by parameter name."""
@@ -153,6 +157,11 @@ class RecurrentLayer(CheckedLoading):
 
     def _free(self, suffix: str) -> list[Tensor]:
         return [getattr(self, name) for name in self._free_names(suffix)]
+
+    def _wide_free(self, suffix: str) -> list[Tensor]:
+        """Free tensors in at least float32."""
+        half = (torch.float16, torch.bfloat16)
+        return [tensor.float() if tensor.dtype in half else tensor for tensor in self._free(suffix)]
 
     def _install(self, suffix: str, new_set: Set, free: tuple[Tensor, ...]) -> None:
         """Put another set with its free tensors in place of a cell's own."""
@@ -167,12 +176,8 @@ class RecurrentLayer(CheckedLoading):
 
     def recurrent_matrix(self, suffix: str = "l0") -> Tensor:
         """V of one layer and direction, in at least float32 and with autocast off, differentiable."""
-        free = self._free(suffix)
-        dtype = free[0].dtype
-        if dtype in (torch.float16, torch.bfloat16):
-            free = [tensor.float() for tensor in free]
-        with torch.autocast(free[0].device.type, enabled=False):
-            return self._set(suffix)(*free).to(dtype)
+        with _full_precision(self.weight_ih_l0.device):
+            return self._set(suffix)(*self._wide_free(suffix)).to(self.weight_ih_l0.dtype)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("weight_hh_l") and self._is_computed(name.removeprefix("weight_hh_")):
@@ -187,7 +192,8 @@ class RecurrentLayer(CheckedLoading):
         return f"weight_hh_{suffix}" not in names and all(name in self._parameters for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("weight_hh_l") and name not in self._parameters:
+        plain = isinstance(value, nn.Parameter) or hasattr(type(self), name)  # torch's own registration, or a property
+        if name.startswith("weight_hh_l") and not plain:
             self._assign(name.removeprefix("weight_hh_"), value)
         else:
             super().__setattr__(name, value)
@@ -202,13 +208,18 @@ class RecurrentLayer(CheckedLoading):
 
     def constraint_error(self) -> float:
         """The largest error, by rounding, of the constraint on any recurrent matrix; 0 for a free one."""
-        return max(self._set(suffix).error(*self._free(suffix)) for suffix, _ in self._cells())
+        with _full_precision(self.weight_ih_l0.device):
+            return max(self._set(suffix).error(*self._wide_free(suffix)) for suffix, _ in self._cells())
 
     @torch.no_grad()
     def rebase(self) -> None:
         """Move base points of trivializations to the present matrices; outputs do not change."""
-        for suffix, _ in self._cells():
-            self._set(suffix).rebase(*self._free(suffix))
+        with _full_precision(self.weight_ih_l0.device):
+            for suffix, _ in self._cells():
+                wide = self._wide_free(suffix)
+                self._set(suffix).rebase(*wide)
+                for parameter, tensor in zip(self._free(suffix), wide, strict=True):
+                    parameter.copy_(tensor)
 
     # ------------------------------------------------------------ forward
 
@@ -309,7 +320,7 @@ class RecurrentLayer(CheckedLoading):
                 f"`hx` must be of shape {shape} (directions × layers, batch, hidden); got {tuple(hx.shape)}. "
                 "It is never batch-first; init_state(batch_size) makes one."
             )
-        if hx.dtype != like.dtype and not torch.is_autocast_enabled(like.device.type):
+        if hx.dtype != like.dtype and not _autocast_is_on(like.device):
             raise InputError(f"`hx` must be {like.dtype}, as the input is; got {hx.dtype}. Convert it with hx.to(...).")
         if hx.device != like.device:
             raise InputError(
@@ -337,7 +348,7 @@ class RecurrentLayer(CheckedLoading):
                 f"the last dimension of `input` must be input_size={self.input_size}; got {x.shape[-1]}. "
                 "Check the order of its dimensions."
             )
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        if x.dtype != weight.dtype and not _autocast_is_on(x.device):
             raise InputError(
                 f"`input` must be {weight.dtype}, as the parameters are; got {x.dtype}. "
                 f"Convert it with input.to({weight.dtype})."
@@ -418,6 +429,18 @@ class RecurrentLayer(CheckedLoading):
         defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         parts += [f"{key}={getattr(self, key)}" for key, value in defaults.items() if getattr(self, key) != value]
         return ", ".join([*parts, f"nonlinearity={self.nonlinearity!r}"])
+
+
+# ---------------------------------------------------------------- precision
+
+
+def _autocast_is_on(device: torch.device) -> bool:
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Autocast off, on devices that have it."""
+    return torch.autocast(device.type, enabled=False) if _autocast_is_on(device) else nullcontext()
 
 
 # ---------------------------------------------------------------- checks of arguments

@@ -10,7 +10,7 @@ from torch import Tensor
 
 def modrelu(z: Tensor, bias: Tensor | None) -> Tensor:
     """modReLU(z) = sign(z)·relu(|z| + b) (Arjovsky et al. 2016); z = 0 gives 0."""
-    magnitude = z.abs() if bias is None else z.abs() + bias
+    magnitude = z.abs() if bias is None else z.abs() + bias.to(z.dtype)
     return z.sign() * magnitude.relu()
 
 

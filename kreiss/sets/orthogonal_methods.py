@@ -161,7 +161,7 @@ class Trivialization(_Skew):
         return self.base @ (linalg.expm_skew(a) if self.retraction == "exp" else linalg.cayley(-a / 2))
 
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
-        self.base = p.to(self.base.device)
+        self.base = p.contiguous().to(self.base.device)
         return torch.zeros(self.shape, dtype=p.dtype, device=p.device)
 
     def rotations(self, angles: Tensor) -> Tensor:

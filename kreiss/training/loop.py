@@ -65,7 +65,7 @@ def train(
         loss = task.loss(model(inputs), targets)
         if not torch.isfinite(loss):
             raise InputError(
-                f"the training loss must be finite; got {float(loss)} at step {step}. Lower the learning rate."
+                f"the training loss must be finite; got {float(loss.detach())} at step {step}. Lower the learning rate."
             )
         (loss + penalty(model, radius, reduction=reduction)).backward()
         optimizer.step()
@@ -76,8 +76,10 @@ def train(
 def evaluate(model: nn.Module, task: Task, sequences: int = 500, *, seed: int = 1_000_003) -> dict[str, float]:
     """Metrics on a fixed held-out set, the same for every model."""
     inputs, targets = task.sample(check_size("sequences", sequences), torch.Generator().manual_seed(seed))
-    training = model.training
+    modes = {module: module.training for module in model.modules()}
     model.eval()
-    found = task.metrics(model(inputs), targets)
-    model.train(training)
-    return found
+    try:
+        return task.metrics(model(inputs), targets)
+    finally:
+        for module, training in modes.items():
+            module.training = training
