@@ -369,6 +369,15 @@ def test_assignment_copies_and_keeps_the_dtype_of_the_layer(name):
     assert {tensor.dtype for tensor in numbers(layer).values()} == {torch.float32}
 
 
+@our_layer
+def test_an_assigned_parameter_is_the_matrix_that_forward_uses(name):
+    layer, matrix = build(name), build(name).weight_hh_l0.detach()
+    keys = set(layer.state_dict())
+    layer.weight_hh_l0 = nn.Parameter(matrix.clone())
+    torch.testing.assert_close(layer.recurrent_matrix("l0"), matrix, rtol=0, atol=1e-9)
+    assert set(layer.state_dict()) == keys  # and not one more parameter, which nothing reads
+
+
 def test_assignment_under_torchs_parametrize_reaches_the_parametrization():
     layer = kreiss.constrain(kreiss.RNN(IN, HIDDEN, **double), "weight_hh_l0", kreiss.Orthogonal(HIDDEN))
     matrix = build("exprnn").weight_hh_l0.detach()

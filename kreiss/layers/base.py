@@ -247,6 +247,10 @@ class RecurrentLayer(CheckedLoading):
         return (out.transpose(0, 1) if self.batch_first else out), last
 
     def _forward_packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+        if torch.compiler.is_exporting():
+            raise InputError(
+                "a packed sequence cannot be exported; got PackedSequence input. Export with padded tensors instead."
+            )
         _check_state(hx)
         data, batch_sizes, sorted_indices, unsorted_indices = input
         self._check_features(data)

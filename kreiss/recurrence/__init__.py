@@ -16,6 +16,11 @@ NONLINEARITIES = tuple(APPLY)
 __all__ = ["NONLINEARITIES", "recur"]
 
 
+def _forward_mode() -> bool:
+    """Whether forward-mode derivatives are being taken; the operator has none and would drop them silently."""
+    return torch.autograd.forward_ad._current_level >= 0
+
+
 def recur(
     u: Tensor,
     matrix: Tensor,
@@ -42,7 +47,7 @@ def recur(
     """
     if torch.compiler.is_exporting():
         states = exporting.states
-    elif torch.compiler.is_compiling():
+    elif torch.compiler.is_compiling() and not _forward_mode():
         states = operator.recur_op
     else:
         states = reference.states

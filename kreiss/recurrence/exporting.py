@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from kreiss.errors import InputError
 from kreiss.recurrence.nonlinearity import APPLY
 
 
@@ -20,13 +19,9 @@ def states(
     nonlinearity: str,
     reverse: bool,
 ) -> Tensor:
-    """All states (T, B, N), traced once whatever T is."""
+    """All states (T, B, N), traced once whatever T is; layers refuse to export packed sequences, so no lengths."""
     from torch._higher_order_ops.scan import scan
 
-    if lengths is not None:
-        raise InputError(
-            "a packed sequence cannot be exported; got PackedSequence input. Export with padded tensors instead."
-        )
     phi = APPLY[nonlinearity]
 
     def step(h: Tensor, u_t: Tensor) -> tuple[Tensor, Tensor]:
