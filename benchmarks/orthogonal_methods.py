@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import platform
+import random
 import statistics
 import sys
 import time
@@ -56,8 +57,10 @@ def speed() -> dict[str, Any]:
         works = {name: _work(name, n) for name in VARIANTS if name != "givens" or n <= GIVENS_LARGEST}
         rounds = {64: 60, 128: 60, 512: 12, 1024: 6}[n]
         times: dict[str, list[float]] = {name: [] for name in works}
+        order = list(works.items())
         for turn in track(range(rounds + 1), f"speed at n = {n}"):
-            for name, work in works.items():
+            random.Random(turn).shuffle(order)  # no method always runs in the wake of the same other
+            for name, work in order:
                 start = time.perf_counter()
                 work()
                 if turn:  # the first round warms up
