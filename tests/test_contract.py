@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
+from torch.nn.utils import prune
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import kreiss
@@ -376,6 +377,12 @@ def test_an_assigned_parameter_is_the_matrix_that_forward_uses(name):
     layer.weight_hh_l0 = nn.Parameter(matrix.clone())
     torch.testing.assert_close(layer.recurrent_matrix("l0"), matrix, rtol=0, atol=1e-9)
     assert set(layer.state_dict()) == keys  # and not one more parameter, which nothing reads
+
+
+def test_a_free_matrix_can_be_pruned_as_that_of_torchs_rnn():
+    layer = prune.l1_unstructured(kreiss.RNN(IN, HIDDEN), "weight_hh_l0", 0.5)
+    assert (layer.weight_hh_l0 == 0).sum() == HIDDEN * HIDDEN // 2
+    layer(torch.zeros(2, 1, IN))
 
 
 def test_assignment_under_torchs_parametrize_reaches_the_parametrization():

@@ -192,11 +192,19 @@ class RecurrentLayer(CheckedLoading):
         return f"weight_hh_{suffix}" not in names and all(name in self._parameters for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        plain = isinstance(value, nn.Parameter) or hasattr(type(self), name)  # torch's own registration, or a property
-        if name.startswith("weight_hh_l") and not plain:
+        if name.startswith("weight_hh_l") and self._takes_matrix(name, value):
             self._assign(name.removeprefix("weight_hh_"), value)
         else:
             super().__setattr__(name, value)
+
+    def _takes_matrix(self, name: str, value: Any) -> bool:
+        """Whether setting the attribute means setting V, and is not torch's own upkeep of parameters."""
+        if hasattr(type(self), name):  # a property of torch.nn.utils.parametrize
+            return False
+        if name in self._parameters:
+            return not isinstance(value, nn.Parameter)
+        suffix = name.removeprefix("weight_hh_")
+        return self._is_computed(suffix) or suffix not in self.sets
 
     @torch.no_grad()
     def _assign(self, suffix: str, matrix: Tensor) -> None:

@@ -219,6 +219,7 @@ class Householder(Method):
     def random(self, generator: torch.Generator | None) -> Tensor:
         if self.m == max(self.n - 1, 1):
             return super().random(generator)
+        self.signs = torch.ones(self.n, dtype=torch.float64, device=self.signs.device)
         v = torch.randn(self.n, self.m, generator=generator, dtype=torch.float64, device="cpu")
         return (v / v.diagonal()).reshape(-1)[self.constant("index", v.device)]
 
@@ -297,6 +298,7 @@ class Givens(Method):
     def random(self, generator: torch.Generator | None) -> Tensor:
         if self.layers >= self.n:
             return super().random(generator)
+        self.signs = torch.ones(self.n, dtype=torch.float64, device=self.signs.device)
         return initial.henaff_entries(self.shape[0], generator)
 
 
