@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from kreiss.errors import InputError, check_name, check_size, check_tensor
 from kreiss.layers.loading import CheckedLoading
-from kreiss.recurrence import NONLINEARITIES, recur
+from kreiss.recurrence import NONLINEARITIES, cell
 from kreiss.sets import Free, Set
 from kreiss.sets.initial import uniform
 
@@ -234,21 +234,26 @@ class RecurrentLayer(CheckedLoading):
     def forward(
         self, input: Tensor | PackedSequence, hx: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
-        """Run a sequence; shapes of input, hx, output and h_n as in `torch.nn.RNN`."""
+        """Run a sequence; shapes of input, hx, output and h_n as in `torch.nn.RNN`.
+
+        An integer input (time, batch) or (time,) is a sequence of symbols below input_size, and means their one-hot
+        vectors; columns of U are looked up instead of multiplied.
+        """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         self._check_input(input)
-        batched = input.dim() == 3
+        batched = input.dim() == (3 if input.is_floating_point() else 2)
         x = input.transpose(0, 1) if batched and self.batch_first else input if batched else input.unsqueeze(1)
         if x.shape[0] == 0:  # not len(x), which fixes the length in torch.export
             raise InputError("the sequence must have at least one step; got length 0. Leave empty sequences out.")
         _check_state(hx)
-        if hx is not None and hx.dim() != input.dim():
+        wanted = 3 if batched else 2
+        if hx is not None and hx.dim() != wanted:
             raise InputError(
-                f"`hx` must be {input.dim()}-D for {'batched' if batched else 'unbatched'} {input.dim()}-D input; "
+                f"`hx` must be {wanted}-D for {'batched' if batched else 'unbatched'} {input.dim()}-D input; "
                 f"got {hx.dim()}-D. Its shape is {self._state_shape(x.shape[1] if batched else None)}."
             )
-        state = self._initial_state(hx if batched or hx is None else hx.unsqueeze(1), x.shape[1], input)
+        state = self._initial_state(hx if batched or hx is None else hx.unsqueeze(1), x.shape[1], self._like(input))
         out, last = self._run(x, state, None)
         if not batched:
             return out.squeeze(1), last.squeeze(1)
@@ -261,10 +266,13 @@ class RecurrentLayer(CheckedLoading):
             )
         _check_state(hx)
         data, batch_sizes, sorted_indices, unsorted_indices = input
-        self._check_features(data)
+        if data.is_floating_point():
+            self._check_features(data)
+        else:
+            self._check_symbols(data)
         x, lengths = pad_packed_sequence(input)  # (T, B, I), in the caller's order
         lengths = lengths.to(x.device)
-        state = self._initial_state(hx, x.shape[1], data)
+        state = self._initial_state(hx, x.shape[1], self._like(data))
         out, last = self._run(x, state, lengths)
         if sorted_indices is not None:
             out, lengths = out.index_select(1, sorted_indices), lengths[sorted_indices]
@@ -277,21 +285,27 @@ class RecurrentLayer(CheckedLoading):
         outs: list[Tensor] = []
         for suffix, backwards in self._cells():
             if suffix != "l0" and not backwards:  # a new layer: its input is what the one below put out
-                x = F.dropout(torch.cat(outs, -1), self.dropout, self.training)
+                x = F.dropout(_side_by_side(outs), self.dropout, self.training)
                 outs = []
             out, h = self._run_cell(suffix, x, state[len(last)], lengths, backwards)
             outs.append(out)
             last.append(h)
-        return torch.cat(outs, -1), torch.stack(last)
+        return _side_by_side(outs), torch.stack(last)
 
     def _run_cell(
         self, suffix: str, x: Tensor, h0: Tensor, lengths: Tensor | None, backwards: bool
     ) -> tuple[Tensor, Tensor]:
         biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
-        inside = biases[0] if biases and self.nonlinearity == "modrelu" else None
-        u = F.linear(x, getattr(self, f"weight_ih_{suffix}"), None if inside is not None or not biases else sum(biases))
-        matrix = self.recurrent_matrix(suffix)
-        return recur(u, matrix, h0, nonlinearity=self.nonlinearity, bias=inside, lengths=lengths, reverse=backwards)
+        return cell(
+            x,
+            getattr(self, f"weight_ih_{suffix}"),
+            self.recurrent_matrix(suffix),
+            h0,
+            nonlinearity=self.nonlinearity,
+            bias=None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1],
+            lengths=lengths,
+            reverse=backwards,
+        )
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One time step: x (batch, input_size) or (input_size,), state as `hx`; equal to `forward`.
@@ -340,18 +354,38 @@ class RecurrentLayer(CheckedLoading):
             )
         return hx
 
+    def _like(self, x: Tensor) -> Tensor:
+        """What a state is like: the input, or the parameters where the input is symbols."""
+        return x if x.is_floating_point() else self.weight_ih_l0
+
     def _check_input(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(
                 f"`input` must be a Tensor or a PackedSequence; got {type(x).__name__}. "
                 "Convert it with torch.as_tensor."
             )
+        if x.dtype in (torch.int64, torch.int32) and x.dim() in (1, 2):
+            self._check_symbols(x)
+            return
         if x.dim() not in (2, 3):
             raise InputError(
                 f"`input` must be 2-D (time, feature) or 3-D (time, batch, feature); got {x.dim()}-D. "
                 "Add or remove dimensions."
             )
         self._check_features(x)
+
+    def _check_symbols(self, x: Tensor) -> None:
+        if x.device != self.weight_ih_l0.device:
+            raise InputError(
+                f"`input` must be on {self.weight_ih_l0.device}, as the parameters are; got {x.device}. Move it there."
+            )
+        if not torch.compiler.is_compiling() and x.numel() and not x.is_meta:
+            low, high = (int(value) for value in torch.aminmax(x))
+            if low < 0 or high >= self.input_size:
+                raise InputError(
+                    f"symbols in `input` must be in [0, input_size={self.input_size}); got {low} to {high}. "
+                    "Make input_size the number of symbols."
+                )
 
     def _check_features(self, x: Tensor) -> None:
         weight = self.weight_ih_l0
@@ -441,6 +475,11 @@ class RecurrentLayer(CheckedLoading):
         defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         parts += [f"{key}={getattr(self, key)}" for key, value in defaults.items() if getattr(self, key) != value]
         return ", ".join([*parts, f"nonlinearity={self.nonlinearity!r}"])
+
+
+def _side_by_side(outs: list[Tensor]) -> Tensor:
+    """The outputs of one or two directions, without a copy for one."""
+    return outs[0] if len(outs) == 1 else torch.cat(outs, -1)
 
 
 # ---------------------------------------------------------------- precision

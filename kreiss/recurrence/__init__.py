@@ -1,24 +1,69 @@
 """The recurrence h_t = φ(V h_{t−1} + u_t), the same for every set of matrices.
 
-`recur` is the one function through which every layer runs, and the seam for faster paths.
+`cell` is the one function through which every layer runs, and chooses the path: the compiled kernel, the plain loop,
+one opaque operator under torch.compile, a scan under torch.export. `recur` is the recurrence alone, for given u.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
-from kreiss.recurrence import exporting, operator, reference
+from kreiss.recurrence import exporting, fused, operator, reference
 from kreiss.recurrence.nonlinearity import APPLY
 
 NONLINEARITIES = tuple(APPLY)
 
-__all__ = ["NONLINEARITIES", "recur"]
+__all__ = ["NONLINEARITIES", "cell", "recur", "reference_only"]
+
+_reference_only = False
+
+
+@contextmanager
+def reference_only() -> Iterator[None]:
+    """Within it eager code takes the plain loop, for comparison."""
+    global _reference_only
+    before, _reference_only = _reference_only, True
+    try:
+        yield
+    finally:
+        _reference_only = before
 
 
 def _forward_mode() -> bool:
     """Whether forward-mode derivatives are being taken; the operator has none and would drop them silently."""
     return torch.autograd.forward_ad._current_level >= 0
+
+
+def cell(
+    x: Tensor,
+    weight: Tensor,
+    matrix: Tensor,
+    h0: Tensor,
+    *,
+    nonlinearity: str,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Run h_t = φ(V h_{t−1} + U x_t; b) over a sequence, by the fastest path that is right here.
+
+    Args:
+        x: inputs (T, B, I), or integer symbols (T, B) below I that stand for one-hot vectors.
+        weight: U (N, I).
+        others: see `recur`.
+
+    Returns:
+        States (T, B, N) and the last state computed (B, N).
+    """
+    special = torch.compiler.is_compiling() or torch.compiler.is_exporting() or _reference_only
+    if not special and fused.usable(x, weight, matrix, h0):
+        return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
+    u = reference.drive(x, weight)
+    return recur(u, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse)
 
 
 def recur(

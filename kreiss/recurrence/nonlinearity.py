@@ -15,7 +15,7 @@ def modrelu(z: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _biased(phi: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor | None], Tensor]:
-    return lambda z, bias: phi(z if bias is None else z + bias)
+    return lambda z, bias: phi(z if bias is None else z + bias.to(z.dtype))
 
 
 APPLY: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {

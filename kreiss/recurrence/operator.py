@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kreiss.recurrence import reference
+from kreiss.recurrence import fused, kernel, reference
 from kreiss.recurrence.nonlinearity import SLOPE
 
 
@@ -24,8 +24,13 @@ def recur_op(
     reverse: bool,
 ) -> Tensor:
     """States (T, B, N)."""
+    matrix, h0 = matrix.to(u.dtype), h0.to(u.dtype)
     with torch.no_grad():
-        return reference.states(u, matrix.to(u.dtype), h0, bias, lengths, nonlinearity, reverse)
+        if not fused.usable(u, matrix, matrix, h0):
+            return reference.states(u, matrix, h0, bias, lengths, nonlinearity, reverse)
+        out = u.clone(memory_format=torch.contiguous_format)
+        kernel.forward_(out, matrix, h0, bias, lengths, nonlinearity, reverse)
+        return out
 
 
 @recur_op.register_fake
@@ -55,6 +60,10 @@ def recur_backward_op(
     total = len(states)
     matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
     grad_u, carry = torch.zeros_like(states), torch.zeros_like(h0_)
+    if fused.usable(states, matrix_, matrix_, h0_):
+        kernel.Backward(matrix_, states, lengths, nonlinearity, reverse).piece(0, total, grad, carry, grad_u)
+        before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])
+        return grad_u, (grad_u.flatten(0, 1).mT @ before.flatten(0, 1)).to(matrix.dtype), carry.to(h0.dtype)
     slope = SLOPE[nonlinearity]
     for t in range(total) if reverse else reversed(range(total)):
         back = grad[t] + carry

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kreiss.recurrence.nonlinearity import APPLY
+
+
+def drive(x: Tensor, weight: Tensor) -> Tensor:
+    """u = U x (T, B, N); x (T, B, I), or integer symbols (T, B) that stand for one-hot vectors."""
+    return F.linear(x, weight) if x.is_floating_point() else F.embedding(x, weight.mT)
 
 
 def states(

@@ -1,0 +1,111 @@
+// Chooses the instruction set at run time and shares rows of the batch among threads.
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "kernel.h"
+
+extern "C" {
+extern const kreiss_kernel kreiss_generic;
+#if defined(KREISS_X86)
+extern const kreiss_kernel kreiss_avx2;
+extern const kreiss_kernel kreiss_avx512;
+#endif
+}
+
+namespace {
+
+struct Choice {
+  const char* name;
+  const kreiss_kernel* kernel;
+};
+
+Choice best() {
+#if defined(KREISS_X86)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f")) return {"avx512", &kreiss_avx512};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"avx2", &kreiss_avx2};
+#endif
+  return {"generic", &kreiss_generic};
+}
+
+Choice chosen = best();
+
+// torch's own thread pool, reached through the one function of the OpenMP ABI that starts a team. Sharing it means no
+// second set of threads beside torch's. Null: plain threads, started per call.
+typedef void (*parallel_fn)(void (*)(void*), void*, unsigned, unsigned);
+typedef int (*thread_number_fn)();
+parallel_fn team_parallel = nullptr;
+thread_number_fn team_thread_number = nullptr;
+thread_number_fn team_size = nullptr;
+
+struct Job {
+  const kreiss_pass* pass;
+  int64_t threads;
+};
+
+void run_share(const Job& job, int64_t thread) {
+  const int64_t batch = job.pass->batch;
+  const int64_t first = batch * thread / job.threads, last = batch * (thread + 1) / job.threads;
+  if (last > first) chosen.kernel->run_rows(job.pass, first, last - first, thread);
+}
+
+void team_member(void* data) {
+  const Job& job = *(const Job*)data;
+  // The runtime may give fewer threads than asked for; every share is done all the same, and in the same way.
+  for (int64_t share = team_thread_number(); share < job.threads; share += team_size()) run_share(job, share);
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) const char* kreiss_isa() { return chosen.name; }
+
+// Take another instruction set that this machine supports, for tests; returns 0 if it does not.
+__attribute__((visibility("default"))) int kreiss_use_isa(int vector_bytes) {
+  Choice top = best();
+  if (vector_bytes > top.kernel->vector_bytes) return 0;
+#if defined(KREISS_X86)
+  if (vector_bytes == 64) { chosen = {"avx512", &kreiss_avx512}; return 1; }
+  if (vector_bytes == 32) { chosen = {"avx2", &kreiss_avx2}; return 1; }
+#endif
+  if (vector_bytes == 16) { chosen = {"generic", &kreiss_generic}; return 1; }
+  return 0;
+}
+
+__attribute__((visibility("default"))) void kreiss_use_team(void* parallel, void* thread_number,
+                                                            void* size) {
+  team_parallel = (parallel_fn)parallel;
+  team_thread_number = (thread_number_fn)thread_number;
+  team_size = (thread_number_fn)size;
+}
+
+// Numbers needed for a packed (depth, n) matrix.
+__attribute__((visibility("default"))) int64_t kreiss_packed_size(int is_double, int64_t depth, int64_t n) {
+  const int64_t panel = 2 * chosen.kernel->vector_bytes / (is_double ? 8 : 4);
+  return (n + panel - 1) / panel * panel * depth;
+}
+
+__attribute__((visibility("default"))) void kreiss_pack(int is_double, const void* v, int64_t depth, int64_t n,
+                                                        int64_t k_stride, int64_t n_stride, void* out) {
+  chosen.kernel->pack(is_double, v, depth, n, k_stride, n_stride, out);
+}
+
+__attribute__((visibility("default"))) void kreiss_run(const kreiss_pass* pass, int64_t threads) {
+  if (threads > pass->batch) threads = pass->batch;
+  if (threads < 1) threads = 1;
+  Job job = {pass, threads};
+  if (threads == 1) {
+    run_share(job, 0);
+  } else if (team_parallel) {
+    team_parallel(team_member, &job, (unsigned)threads, 0);
+  } else {
+    std::vector<std::thread> others;
+    for (int64_t i = 1; i < threads; ++i) others.emplace_back(run_share, job, i);
+    run_share(job, 0);
+    for (auto& thread : others) thread.join();
+  }
+}
+}

@@ -1,0 +1,65 @@
+"""Builds the recurrence kernel with whatever C++ compiler there is; without one the package installs all the same."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+FOLDER = Path("kreiss/recurrence/csrc")
+COMMON = ["-O3", "-std=c++17", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"]
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+# name of the kernel → vector width in bytes, flags. The machine's best is chosen at run time, never at build time.
+INSTRUCTION_SETS: dict[str, tuple[int, list[str]]] = {
+    "generic": (16, []),
+    **({"avx2": (32, ["-mavx2", "-mfma"]), "avx512": (64, ["-mavx512f", "-mfma"])} if X86 else {}),
+}
+
+
+class BuildKernel(build_ext):
+    """Compile kernel.cpp once per instruction set and link one plain shared library, loaded with ctypes."""
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            self._build(ext)
+        except Exception as error:
+            print(f"kreiss: no kernel built ({error}); the package works without it, more slowly.")
+
+    def _build(self, ext: Extension) -> None:
+        objects = []
+        for name, (width, flags) in INSTRUCTION_SETS.items():
+            objects += self.compiler.compile(
+                [str(FOLDER / "kernel.cpp")],
+                output_dir=str(Path(self.build_temp) / name),
+                macros=[("KREISS_ISA", f"kreiss_{name}"), ("KREISS_VECTOR_BYTES", str(width))],
+                extra_postargs=[*COMMON, *flags],
+            )
+        objects += self.compiler.compile(
+            [str(FOLDER / "dispatch.cpp")],
+            output_dir=self.build_temp,
+            macros=[("KREISS_X86", "1")] if X86 else [],
+            extra_postargs=COMMON,
+        )
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.compiler.link_shared_object(objects, str(target), extra_postargs=["-pthread"], target_lang="c++")
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return str(Path(*fullname.split("."))) + ".so"  # no Python in it, so no tag of a Python version
+
+
+class AnyPythonWheel(bdist_wheel):
+    """One wheel per platform serves every Python 3: the library is plain C."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    ext_modules=[Extension("kreiss.recurrence._kernel", [str(FOLDER / "kernel.cpp")], optional=True)],
+    cmdclass={"build_ext": BuildKernel, "bdist_wheel": AnyPythonWheel},
+)
