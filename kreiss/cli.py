@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import cyclopts
 from cyclopts import Parameter, validators
@@ -41,6 +42,48 @@ def demo(*, delay: Positive = 100, hidden: Positive = 64, steps: Positive = 600,
     from kreiss.training.demo import run
 
     return run(delay=delay, hidden=hidden, steps=steps, seed=seed)
+
+
+@app.command
+def bench(
+    *,
+    quick: bool = False,
+    work: list[Literal["copy", "psMNIST", "PTB", "streaming"]] | None = None,
+    json: Path | None = None,
+) -> int:
+    """Measure speed on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, the plain loop and the products alone.
+
+    All contenders take turns in one process; a table shows medians, quartiles and the ratio of our time to theirs.
+
+    Parameters
+    ----------
+    quick
+        Fewer rounds, under a minute.
+    work
+        Only these works; all four by default.
+    json
+        Write all numbers to this file.
+    """
+    from json import dumps
+
+    from kreiss.training.bench import run
+
+    found = run(quick=quick, names=list(work) if work else None)
+    if json is not None:
+        json.write_text(dumps(found, indent=1) + "\n")
+    return 0
+
+
+@app.command
+def doctor() -> int:
+    """Say in a few lines what is installed and whether the fast kernel runs."""
+    import torch
+
+    from kreiss.recurrence import kernel
+
+    print(f"kreiss {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}")
+    print(kernel.status())
+    return 0
 
 
 def main() -> None:

@@ -272,6 +272,22 @@ def test_rebasing_changes_the_frame_and_not_the_matrix(dtype, tol):
 # ---------------------------------------------------------------- Schur: spectrum, dimension, round trip
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["at the base point", "away from it"])
+def test_the_closed_form_gradient_equals_that_of_plain_autograd(moved):
+    made = kreiss.Schur(9)
+    made.initial("random", generator=seeded(0), dtype=F64)
+    part = sheared(made, 3)
+    part["orthogonal"] *= 0.5 if moved else 0.0
+    free = tuple(part[role].requires_grad_() for role in made.roles)
+    weights = torch.randn(9, 9, generator=seeded(1), dtype=F64)
+    p = made.orthogonal(free[0])
+    plain = p @ made.core(*free) @ p.mT
+    assert torch.allclose(made(*free), plain, atol=1e-13)
+    found = torch.autograd.grad((made(*free) * weights).sum(), free)
+    expected = torch.autograd.grad((plain * weights).sum(), free)
+    assert all(torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip(found, expected, strict=True))
+
+
 @given(
     n=st.integers(1, 12),
     seed=st.integers(0, 10_000),

@@ -176,10 +176,15 @@ class RecurrentLayer(CheckedLoading):
 
     def recurrent_matrix(self, suffix: str = "l0") -> Tensor:
         """V of one layer and direction, in at least float32 and with autocast off, differentiable."""
-        with _full_precision(self.weight_ih_l0.device):
-            return self._set(suffix)(*self._wide_free(suffix)).to(self.weight_ih_l0.dtype)
+        like = self.weight_ih_l0
+        with _full_precision(like.device):
+            matrix: Tensor = self._set(suffix)(*self._wide_free(suffix))
+        return matrix if matrix.dtype == like.dtype else matrix.to(like.dtype)
 
     def __getattr__(self, name: str) -> Any:
+        parameters = self.__dict__.get("_parameters", ())
+        if name in parameters:  # first, because every access to a parameter comes by here
+            return parameters[name]
         if name.startswith("weight_hh_l") and self._is_computed(name.removeprefix("weight_hh_")):
             return self.recurrent_matrix(name.removeprefix("weight_hh_"))
         return super().__getattr__(name)

@@ -59,8 +59,7 @@ def cell(
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
-    special = torch.compiler.is_compiling() or torch.compiler.is_exporting() or _reference_only
-    if not special and fused.usable(x, weight, matrix, h0):
+    if not _reference_only and fused.usable(x, weight, matrix, h0):
         return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     u = reference.drive(x, weight)
     return recur(u, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse)

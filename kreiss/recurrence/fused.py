@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kreiss import derivatives
 from kreiss.recurrence import kernel, reference
 
 PIECE_ROWS = 2048
@@ -19,6 +20,8 @@ WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wid
 
 def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor) -> bool:
     """Whether the kernel computes this, and what asks for it is ordinary first-order autograd."""
+    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu"):
+        return False
     dtype = matrix.dtype
     if dtype not in (torch.float32, torch.float64) or h0.numel() == 0 or kernel.library() is None:
         return False
@@ -27,11 +30,7 @@ def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor) -> bool:
             return False
         if tensor.dtype != dtype and not (tensor is x and not x.is_floating_point()):
             return False
-    return (
-        not torch.is_autocast_enabled("cpu")
-        and torch.autograd.forward_ad._current_level < 0
-        and torch._C._functorch.peek_interpreter_stack() is None
-    )
+    return True
 
 
 def _thin(x: Tensor) -> bool:

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kreiss import linalg
+from kreiss import derivatives, linalg
 from kreiss.errors import InputError, check_name, check_size, check_square
 from kreiss.sets import initial
 from kreiss.sets.base import Free_, Set, default_tolerance
+from kreiss.sets.conjugation import Conjugation
 from kreiss.sets.orthogonal import DEFAULT_METHOD, Orthogonal
+from kreiss.sets.orthogonal_methods import Trivialization
 
 BLOCKS = ("exact", "rotation", "paper")
 
@@ -111,6 +113,10 @@ class Schur(Set):
 
     def forward(self, *free: Tensor) -> Tensor:
         core = self.core(*free)
+        hold = self.orthogonal.map
+        by_cayley = isinstance(hold, Trivialization) and hold.retraction == "cayley"
+        if by_cayley and not core.is_meta and derivatives.ordinary():
+            return Conjugation.apply(free[0], core, hold.base, hold.constant("index", core.device))
         p = self.orthogonal(free[0])
         return p @ core @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
 

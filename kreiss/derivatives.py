@@ -1,0 +1,15 @@
+"""Which derivatives are being taken: hand-written backward passes serve first-order, reverse-mode, eager ones."""
+
+from __future__ import annotations
+
+import torch
+
+
+def ordinary() -> bool:
+    """Whether nothing but plain eager autograd is going on: no torch.func, no forward mode, no compilation."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch.compiler.is_exporting()
+        and torch.autograd.forward_ad._current_level < 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
