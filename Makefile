@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.core: $(BIN)/python pyproject.toml setup.py constraints.txt $(wildcard kreiss/recurrence/csrc/*)
 	$(PIP) --editable .
 	touch $@
 
@@ -33,8 +33,8 @@ lint: $(VENV)/.lint  ## ruff and mypy
 docs: $(VENV)/.docs  ## build the documentation into docs/_build
 	$(BIN)/sphinx-build -W -q docs docs/_build
 
-bench: $(VENV)/.core  ## measure the ways to hold an orthogonal matrix (docs/orthogonal.md)
-	$(BIN)/python benchmarks/orthogonal_methods.py
+bench: $(VENV)/.core  ## speed on this machine, against torch's own layers
+	$(BIN)/kreiss bench
 
 clean:
 	rm -rf $(VENV) build docs/_build *.egg-info

@@ -74,10 +74,13 @@ def _work(name: str, n: int) -> Callable[[], None]:
     made = kreiss.Schur(n, orthogonal=method, **options)
     free = [tensor.requires_grad_() for tensor in made.initial("henaff", generator=torch.Generator().manual_seed(0))]
     grad = torch.randn(n, n)
+    step = 1e-4 * torch.randn(free[0].shape)
     count = 0
 
     def work() -> None:
         nonlocal count
+        with torch.no_grad():
+            free[0].add_(step)  # what an optimiser does: a trivialization at its base point would be too easy
         made(*free).backward(grad)
         count += 1
         if every and count % every == 0:
