@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: run test lint docs bench clean
+.PHONY: run test lint docs bench sanitize clean
 .DEFAULT_GOAL := run
 
 $(BIN)/python:
@@ -35,6 +35,12 @@ docs: $(VENV)/.docs  ## build the documentation into docs/_build
 
 bench: $(VENV)/.core  ## speed on this machine, against torch's own layers
 	$(BIN)/kreiss bench
+
+sanitize: $(VENV)/.test  ## the kernel's tests under the address and undefined-behaviour sanitizers
+	KREISS_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib build/sanitized --build-temp build/objects
+	KREISS_KERNEL=build/sanitized/kreiss/recurrence/_kernel.so ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	$(BIN)/python -m pytest tests/test_kernel.py
 
 clean:
 	rm -rf $(VENV) build docs/_build *.egg-info

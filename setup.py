@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("kreiss/recurrence/csrc")
-COMMON = ["-O3", "-std=c++17", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"]
+SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KREISS_SANITIZE") else []  # see `make sanitize`
+OPTIMISE = ["-O1", "-g", "-fno-sanitize-recover=undefined", *SANITIZE] if SANITIZE else ["-O3"]
+COMMON = [*OPTIMISE, "-std=c++17", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"]
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 # name of the kernel → vector width in bytes, flags. The machine's best is chosen at run time, never at build time.
@@ -46,7 +49,9 @@ class BuildKernel(build_ext):
         )
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        self.compiler.link_shared_object(objects, str(target), extra_postargs=["-pthread"], target_lang="c++")
+        self.compiler.link_shared_object(
+            objects, str(target), extra_postargs=["-pthread", *SANITIZE], target_lang="c++"
+        )
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split("."))) + ".so"  # no Python in it, so no tag of a Python version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+from pathlib import Path
 
 import pytest
 import torch
@@ -313,7 +314,7 @@ def test_symbols_outside_the_alphabet_are_refused():
 
 
 def test_the_struct_is_the_one_of_the_header():
-    header = (kernel.LIBRARY.parent / "csrc" / "kernel.h").read_text()
+    header = (Path(kernel.__file__).parent / "csrc" / "kernel.h").read_text()
     body = header.split("struct kreiss_pass {")[1].split("};")[0]
     names = []
     for line in body.splitlines():

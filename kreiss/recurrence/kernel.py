@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-LIBRARY = Path(__file__).with_name("_kernel.so")
+LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3}
 POINTERS = (
     "packed", "packed_inputs", "states", "h0", "bias", "lengths", "x", "symbols", "table", "grad", "inner", "carry",
