@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -240,22 +241,27 @@ def test_an_output_changed_in_place_is_noticed_in_backward():
         states.sum().backward()
 
 
-def test_the_kernel_works_in_a_forked_child():
-    import multiprocessing
-
-    layer = kreiss.RNN(3, 8)
-    expected = layer(torch.ones(5, 4, 3))[1].sum().item()
+@pytest.mark.parametrize("threads", [1, 2])  # one as in DataLoader workers; two must not wait for the parent's team
+def test_the_kernel_works_in_a_forked_child(threads):
     context = multiprocessing.get_context("fork")
-    queue = context.Queue()
+    queue = context.SimpleQueue()
+    tensors = {name: t.detach() for name, t in problem(5, 4, 8, 3, torch.float32).items()}
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = cell(**tensors, nonlinearity="tanh")[1]
 
-    def work() -> None:
-        torch.set_num_threads(1)  # as DataLoader workers do
-        queue.put(layer(torch.ones(5, 4, 3))[1].sum().item())
+        def work() -> None:
+            torch.set_num_threads(threads)
+            queue.put(cell(**tensors, nonlinearity="tanh")[1].tolist())
 
-    child = context.Process(target=work)
-    child.start()
-    assert abs(queue.get(timeout=60) - expected) < 1e-5
-    child.join()
+        child = context.Process(target=work)
+        child.start()
+        child.join(timeout=60)
+        assert child.exitcode == 0
+        assert torch.equal(torch.tensor(queue.get()), expected)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_without_a_team_of_torchs_threads_plain_ones_do_the_same():

@@ -1,5 +1,7 @@
 // Chooses the instruction set at run time and shares rows of the batch among threads.
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -39,6 +41,7 @@ typedef int (*thread_number_fn)();
 parallel_fn team_parallel = nullptr;
 thread_number_fn team_thread_number = nullptr;
 thread_number_fn team_size = nullptr;
+pid_t team_owner = 0;  // threads do not survive a fork: a child must not wait for its parent's team
 
 struct Job {
   const kreiss_pass* pass;
@@ -80,6 +83,7 @@ __attribute__((visibility("default"))) void kreiss_use_team(void* parallel, void
   team_parallel = (parallel_fn)parallel;
   team_thread_number = (thread_number_fn)thread_number;
   team_size = (thread_number_fn)size;
+  team_owner = getpid();
 }
 
 // Numbers needed for a packed (depth, n) matrix.
@@ -99,7 +103,7 @@ __attribute__((visibility("default"))) void kreiss_run(const kreiss_pass* pass, 
   Job job = {pass, threads};
   if (threads == 1) {
     run_share(job, 0);
-  } else if (team_parallel) {
+  } else if (team_parallel && getpid() == team_owner) {
     team_parallel(team_member, &job, (unsigned)threads, 0);
   } else {
     std::vector<std::thread> others;
