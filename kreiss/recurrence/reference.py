@@ -25,9 +25,10 @@ def states(
 ) -> Tensor:
     """All states (T, B, N) of h_t = φ(V h_{t−1} + u_t); see `kreiss.recurrence.recur`."""
     phi, transposed, h = APPLY[nonlinearity], matrix.mT, h0.to(u.dtype)
-    steps: list[Tensor] = [h] * len(u)
-    for t in reversed(range(len(u))) if reverse else range(len(u)):
-        new = phi(u[t] + h @ transposed, bias)  # nnRNN paper, eq. (1)
+    inputs = u.unbind(0)  # not u[t], whose backward pass makes a zero tensor of the whole length at every step
+    steps: list[Tensor] = [h] * len(inputs)
+    for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
+        new = phi(inputs[t] + h @ transposed, bias)  # nnRNN paper, eq. (1)
         h = new if lengths is None else torch.where((t < lengths)[:, None], new, h)
         steps[t] = h
     return torch.stack(steps)
