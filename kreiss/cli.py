@@ -21,7 +21,7 @@ Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 
 @app.command
-def demo(*, delay: Positive = 100, hidden: Positive = 64, steps: Positive = 600, seed: int = 0) -> int:
+def demo(*, delay: Positive = 100, hidden: Positive = 64, steps: Positive = 2000, seed: int = 0) -> int:
     """Train NNRNN, ExpRNN, RNN and LSTM on the copy task and compare them; about a minute on two cores.
 
     Each network sees ten symbols, waits `delay` steps and must repeat them. A closing table shows the
