@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypedDict, TypeVar
 
 import torch
@@ -14,6 +12,18 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from kreiss.errors import InputError, check_name, check_size, check_tensor
+from kreiss.layers import conversion
+from kreiss.layers.checks import (
+    autocast_is_on,
+    check_features,
+    check_input,
+    check_state,
+    check_symbols,
+    checked_device,
+    checked_dropout,
+    checked_dtype,
+    full_precision,
+)
 from kreiss.layers.loading import CheckedLoading
 from kreiss.recurrence import NONLINEARITIES, cell
 from kreiss.sets import Free, Set
@@ -85,7 +95,7 @@ class RecurrentLayer(CheckedLoading):
         self.nonlinearity = nonlinearity
         self.bias = bool(bias)
         self.batch_first = bool(batch_first)
-        self.dropout = _checked_dropout(dropout, num_layers)
+        self.dropout = checked_dropout(dropout, num_layers)
         self.bidirectional = bool(bidirectional)
         self.sets = nn.ModuleDict({suffix: make_set() for suffix, _ in self._cells()})
         first = self._set("l0")
@@ -93,7 +103,7 @@ class RecurrentLayer(CheckedLoading):
         check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
         torch_pair = isinstance(first, Free) and nonlinearity != "modrelu"
         self._bias_names = () if not bias else ("bias_ih", "bias_hh") if torch_pair else ("bias",)
-        self._allocate(_checked_device(device), _checked_dtype(dtype))
+        self._allocate(checked_device(device), checked_dtype(dtype))
         self.reset_parameters(generator)
 
     # ------------------------------------------------------------ parameters
@@ -177,7 +187,7 @@ class RecurrentLayer(CheckedLoading):
     def recurrent_matrix(self, suffix: str = "l0") -> Tensor:
         """V of one layer and direction, in at least float32 and with autocast off, differentiable."""
         like = self.weight_ih_l0
-        with _full_precision(like.device):
+        with full_precision(like.device):
             matrix: Tensor = self._set(suffix)(*self._wide_free(suffix))
         return matrix if matrix.dtype == like.dtype else matrix.to(like.dtype)
 
@@ -221,13 +231,13 @@ class RecurrentLayer(CheckedLoading):
 
     def constraint_error(self) -> float:
         """The largest error, by rounding, of the constraint on any recurrent matrix; 0 for a free one."""
-        with _full_precision(self.weight_ih_l0.device):
+        with full_precision(self.weight_ih_l0.device):
             return max(self._set(suffix).error(*self._wide_free(suffix)) for suffix, _ in self._cells())
 
     @torch.no_grad()
     def rebase(self) -> None:
         """Move base points of trivializations to the present matrices; outputs do not change."""
-        with _full_precision(self.weight_ih_l0.device):
+        with full_precision(self.weight_ih_l0.device):
             for suffix, _ in self._cells():
                 wide = self._wide_free(suffix)
                 self._set(suffix).rebase(*wide)
@@ -246,12 +256,12 @@ class RecurrentLayer(CheckedLoading):
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
-        self._check_input(input)
+        check_input(input, self.weight_ih_l0)
         batched = input.dim() == (3 if input.is_floating_point() else 2)
         x = input.transpose(0, 1) if batched and self.batch_first else input if batched else input.unsqueeze(1)
         if x.shape[0] == 0:  # not len(x), which fixes the length in torch.export
             raise InputError("the sequence must have at least one step; got length 0. Leave empty sequences out.")
-        _check_state(hx)
+        check_state(hx)
         wanted = 3 if batched else 2
         if hx is not None and hx.dim() != wanted:
             raise InputError(
@@ -269,12 +279,9 @@ class RecurrentLayer(CheckedLoading):
             raise InputError(
                 "a packed sequence cannot be exported; got PackedSequence input. Export with padded tensors instead."
             )
-        _check_state(hx)
+        check_state(hx)
         data, batch_sizes, sorted_indices, unsorted_indices = input
-        if data.is_floating_point():
-            self._check_features(data)
-        else:
-            self._check_symbols(data)
+        (check_features if data.is_floating_point() else check_symbols)(data, self.weight_ih_l0)
         x, lengths = pad_packed_sequence(input)  # (T, B, I), in the caller's order
         lengths = lengths.to(x.device)
         state = self._initial_state(hx, x.shape[1], self._like(data))
@@ -351,7 +358,7 @@ class RecurrentLayer(CheckedLoading):
                 f"`hx` must be of shape {shape} (directions × layers, batch, hidden); got {tuple(hx.shape)}. "
                 "It is never batch-first; init_state(batch_size) makes one."
             )
-        if hx.dtype != like.dtype and not _autocast_is_on(like.device):
+        if hx.dtype != like.dtype and not autocast_is_on(like.device):
             raise InputError(f"`hx` must be {like.dtype}, as the input is; got {hx.dtype}. Convert it with hx.to(...).")
         if hx.device != like.device:
             raise InputError(
@@ -362,53 +369,6 @@ class RecurrentLayer(CheckedLoading):
     def _like(self, x: Tensor) -> Tensor:
         """What a state is like: the input, or the parameters where the input is symbols."""
         return x if x.is_floating_point() else self.weight_ih_l0
-
-    def _check_input(self, x: Tensor) -> None:
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"`input` must be a Tensor or a PackedSequence; got {type(x).__name__}. "
-                "Convert it with torch.as_tensor."
-            )
-        if x.dtype in (torch.int64, torch.int32) and x.dim() in (1, 2):
-            self._check_symbols(x)
-            return
-        if x.dim() not in (2, 3):
-            raise InputError(
-                f"`input` must be 2-D (time, feature) or 3-D (time, batch, feature); got {x.dim()}-D. "
-                "Add or remove dimensions."
-            )
-        self._check_features(x)
-
-    def _check_symbols(self, x: Tensor) -> None:
-        if x.device != self.weight_ih_l0.device:
-            raise InputError(
-                f"`input` must be on {self.weight_ih_l0.device}, as the parameters are; got {x.device}. Move it there."
-            )
-        if not torch.compiler.is_compiling() and x.numel() and not x.is_meta:
-            low, high = (int(value) for value in torch.aminmax(x))
-            if low < 0 or high >= self.input_size:
-                raise InputError(
-                    f"symbols in `input` must be in [0, input_size={self.input_size}); got {low} to {high}. "
-                    "Make input_size the number of symbols."
-                )
-
-    def _check_features(self, x: Tensor) -> None:
-        weight = self.weight_ih_l0
-        if x.shape[-1] != self.input_size:
-            raise InputError(
-                f"the last dimension of `input` must be input_size={self.input_size}; got {x.shape[-1]}. "
-                "Check the order of its dimensions."
-            )
-        if x.dtype != weight.dtype and not _autocast_is_on(x.device):
-            raise InputError(
-                f"`input` must be {weight.dtype}, as the parameters are; got {x.dtype}. "
-                f"Convert it with input.to({weight.dtype})."
-            )
-        if x.device != weight.device:
-            raise InputError(
-                f"`input` must be on {weight.device}, as the parameters are; got {x.device}. "
-                f"Move it with input.to({str(weight.device)!r})."
-            )
 
     # ------------------------------------------------------------ other forms of the same layer
 
@@ -421,7 +381,6 @@ class RecurrentLayer(CheckedLoading):
         return frozen.requires_grad_(False).eval()
 
     @classmethod
-    @torch.no_grad()
     def from_torch(cls: type[Layer], rnn: nn.RNN, **options: Any) -> Layer:
         """A layer that computes what `rnn` computes, each V in the layer's own kind of set.
 
@@ -429,46 +388,11 @@ class RecurrentLayer(CheckedLoading):
             rnn: a `torch.nn.RNN`.
             **options: further options of the layer, such as `orthogonal=`.
         """
-        if not isinstance(rnn, nn.RNN):
-            raise TypeError(f"`rnn` must be a torch.nn.RNN; got {type(rnn).__name__}. Pass the layer itself.")
-        like = next(rnn.parameters())
-        layer = cls(
-            rnn.input_size, rnn.hidden_size, rnn.num_layers, nonlinearity=rnn.nonlinearity, bias=rnn.bias,
-            batch_first=rnn.batch_first, dropout=rnn.dropout, bidirectional=rnn.bidirectional,
-            device=like.device, dtype=like.dtype, **options,
-        )  # fmt: skip
-        for suffix, _ in layer._cells():
-            getattr(layer, f"weight_ih_{suffix}").copy_(getattr(rnn, f"weight_ih_{suffix}"))
-            layer._install(suffix, *layer._set(suffix).adapted(getattr(rnn, f"weight_hh_{suffix}")))
-            biases = [getattr(rnn, f"{name}_{suffix}") for name in ("bias_ih", "bias_hh") if rnn.bias]
-            if len(layer._bias_names) == 1:
-                biases = [biases[0] + biases[1]]
-            for name, value in zip(layer._bias_names, biases, strict=True):
-                getattr(layer, f"{name}_{suffix}").copy_(value)
-        return layer.train(rnn.training)
+        return conversion.from_torch(cls, rnn, options)
 
-    @torch.no_grad()
     def to_torch(self) -> nn.RNN:
         """The `torch.nn.RNN` that computes what this layer computes."""
-        if self.nonlinearity not in ("tanh", "relu"):
-            raise InputError(
-                f"torch.nn.RNN knows tanh and relu; got nonlinearity={self.nonlinearity!r}. "
-                "Use freeze() for a plain layer instead."
-            )
-        like = self.weight_ih_l0
-        rnn = nn.RNN(
-            self.input_size, self.hidden_size, self.num_layers, nonlinearity=self.nonlinearity, bias=self.bias,
-            batch_first=self.batch_first, dropout=self.dropout, bidirectional=self.bidirectional,
-            device=like.device, dtype=like.dtype,
-        )  # fmt: skip
-        for suffix, _ in self._cells():
-            getattr(rnn, f"weight_ih_{suffix}").copy_(getattr(self, f"weight_ih_{suffix}"))
-            getattr(rnn, f"weight_hh_{suffix}").copy_(self.recurrent_matrix(suffix))
-            if self.bias:
-                biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
-                getattr(rnn, f"bias_ih_{suffix}").copy_(biases[0])
-                getattr(rnn, f"bias_hh_{suffix}").copy_(biases[1] if len(biases) == 2 else torch.zeros_like(biases[0]))
-        return rnn.train(self.training)
+        return conversion.to_torch(self)
 
     def flatten_parameters(self) -> None:
         """Nothing to do; there because `torch.nn.RNN` has it."""
@@ -485,54 +409,3 @@ class RecurrentLayer(CheckedLoading):
 def _side_by_side(outs: list[Tensor]) -> Tensor:
     """The outputs of one or two directions, without a copy for one."""
     return outs[0] if len(outs) == 1 else torch.cat(outs, -1)
-
-
-# ---------------------------------------------------------------- precision
-
-
-def _autocast_is_on(device: torch.device) -> bool:
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)
-
-
-def _full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Autocast off, on devices that have it."""
-    return torch.autocast(device.type, enabled=False) if _autocast_is_on(device) else nullcontext()
-
-
-# ---------------------------------------------------------------- checks of arguments
-
-
-def _check_state(hx: object) -> None:
-    if hx is not None and not isinstance(hx, Tensor):
-        raise TypeError(
-            f"`hx` must be a Tensor, the one state of this layer; got {type(hx).__name__}. "
-            "Pass the h_n of an earlier call, or init_state(batch_size)."
-        )
-
-
-def _checked_dropout(dropout: float, num_layers: int) -> float:
-    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
-        raise InputError(f"`dropout` must be a probability in [0, 1]; got dropout={dropout!r}. Pass such a number.")
-    if dropout > 0 and num_layers == 1:
-        warnings.warn(
-            f"dropout acts between layers only; got dropout={dropout} with num_layers=1, where it does nothing. "
-            "Use torch.nn.Dropout on the output.",
-            stacklevel=4,
-        )
-    return float(dropout)
-
-
-def _checked_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    dtype = dtype or torch.get_default_dtype()
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise InputError(
-            f"`dtype` must be a real floating-point dtype; got dtype={dtype}. Pass torch.float32 or float64."
-        )
-    return dtype
-
-
-def _checked_device(device: Any) -> torch.device:
-    try:
-        return torch.device(device) if device is not None else torch.get_default_device()
-    except (RuntimeError, TypeError) as error:
-        raise InputError(f"`device` must name a device; got device={device!r}. Pass, for example, 'cpu'.") from error

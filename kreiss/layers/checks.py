@@ -1,0 +1,122 @@
+"""Checks of what a layer is given, and the precision it computes in."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kreiss.errors import InputError
+
+# ---------------------------------------------------------------- precision
+
+
+def autocast_is_on(device: torch.device) -> bool:
+    """Whether autocast acts on this device."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Autocast off, on devices that have it."""
+    return torch.autocast(device.type, enabled=False) if autocast_is_on(device) else nullcontext()
+
+
+# ---------------------------------------------------------------- checks of arguments
+
+
+def check_state(hx: object) -> None:
+    """Raise unless hx is one tensor, or none."""
+    if hx is not None and not isinstance(hx, Tensor):
+        raise TypeError(
+            f"`hx` must be a Tensor, the one state of this layer; got {type(hx).__name__}. "
+            "Pass the h_n of an earlier call, or init_state(batch_size)."
+        )
+
+
+def checked_dropout(dropout: float, num_layers: int) -> float:
+    """`dropout` if it is a probability; a warning where it does nothing."""
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+        raise InputError(f"`dropout` must be a probability in [0, 1]; got dropout={dropout!r}. Pass such a number.")
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            f"dropout acts between layers only; got dropout={dropout} with num_layers=1, where it does nothing. "
+            "Use torch.nn.Dropout on the output.",
+            stacklevel=4,
+        )
+    return float(dropout)
+
+
+def checked_dtype(dtype: torch.dtype | None) -> torch.dtype:
+    """A real floating-point dtype, torch's default if none is given."""
+    dtype = dtype or torch.get_default_dtype()
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InputError(
+            f"`dtype` must be a real floating-point dtype; got dtype={dtype}. Pass torch.float32 or float64."
+        )
+    return dtype
+
+
+def checked_device(device: Any) -> torch.device:
+    """The device named, torch's default if none is."""
+    try:
+        return torch.device(device) if device is not None else torch.get_default_device()
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"`device` must name a device; got device={device!r}. Pass, for example, 'cpu'.") from error
+
+
+# ---------------------------------------------------------------- checks of inputs
+
+
+def check_input(x: object, weight: Tensor) -> None:
+    """Raise unless x is a sequence for input weights (N, I): features (…, I), or integer symbols below I."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"`input` must be a Tensor or a PackedSequence; got {type(x).__name__}. Convert it with torch.as_tensor."
+        )
+    if x.dtype in (torch.int64, torch.int32) and x.dim() in (1, 2):
+        check_symbols(x, weight)
+        return
+    if x.dim() not in (2, 3):
+        raise InputError(
+            f"`input` must be 2-D (time, feature) or 3-D (time, batch, feature); got {x.dim()}-D. "
+            "Add or remove dimensions."
+        )
+    check_features(x, weight)
+
+
+def check_symbols(x: Tensor, weight: Tensor) -> None:
+    """Raise unless x holds integers below the input size."""
+    _check_device(x, weight)
+    if not torch.compiler.is_compiling() and x.numel() and not x.is_meta:
+        low, high = (int(value) for value in torch.aminmax(x))
+        if low < 0 or high >= weight.shape[1]:
+            raise InputError(
+                f"symbols in `input` must be in [0, input_size={weight.shape[1]}); got {low} to {high}. "
+                "Make input_size the number of symbols."
+            )
+
+
+def check_features(x: Tensor, weight: Tensor) -> None:
+    """Raise unless x holds vectors of the input size, in the dtype of the parameters."""
+    if x.shape[-1] != weight.shape[1]:
+        raise InputError(
+            f"the last dimension of `input` must be input_size={weight.shape[1]}; got {x.shape[-1]}. "
+            "Check the order of its dimensions."
+        )
+    if x.dtype != weight.dtype and not autocast_is_on(x.device):
+        raise InputError(
+            f"`input` must be {weight.dtype}, as the parameters are; got {x.dtype}. "
+            f"Convert it with input.to({weight.dtype})."
+        )
+    _check_device(x, weight)
+
+
+def _check_device(x: Tensor, weight: Tensor) -> None:
+    if x.device != weight.device:
+        raise InputError(
+            f"`input` must be on {weight.device}, as the parameters are; got {x.device}. "
+            f"Move it with input.to({str(weight.device)!r})."
+        )
