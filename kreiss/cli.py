@@ -58,7 +58,7 @@ def bench(
     Parameters
     ----------
     quick
-        Fewer rounds, under a minute.
+        Fewer rounds and shorter sequences, under a minute.
     work
         Only these works; all four by default.
     json
