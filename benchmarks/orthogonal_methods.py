@@ -159,10 +159,10 @@ def table() -> None:
         run = results.get("training", {}).get("runs", {}).get(name)
         cells.append(f"{statistics.mean(run['loss']):.4f} ± {_standard_error(run['loss']):.4f}" if run else "not run")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    machine = results.get("machine", {})
+    machine = results.get("machine", {}).get("speed", {})
     lines += [
         "",
-        f"Measured with torch {machine.get('torch', '?')}, {machine.get('threads', '?')} threads, "
+        f"Times measured with torch {machine.get('torch', '?')}, {machine.get('threads', '?')} threads, "
         f"{machine.get('processor', '?')}.",
     ]
     TABLE.write_text("\n".join(lines) + "\n")
@@ -185,7 +185,7 @@ def main(parts: list[str]) -> None:
     for part in parts or known:
         if part in known:
             results[part] = known[part]()
-            results["machine"] = {
+            results.setdefault("machine", {})[part] = {
                 "torch": torch.__version__,
                 "threads": torch.get_num_threads(),
                 "processor": platform.processor() or platform.machine(),

@@ -5,11 +5,16 @@ from __future__ import annotations
 import torch
 
 
+def forward_mode() -> bool:
+    """Whether forward-mode derivatives are being taken."""
+    return torch.autograd.forward_ad._current_level >= 0
+
+
 def ordinary() -> bool:
     """Whether nothing but plain eager autograd is going on: no torch.func, no forward mode, no compilation."""
     return (
         not torch.compiler.is_compiling()
         and not torch.compiler.is_exporting()
-        and torch.autograd.forward_ad._current_level < 0
+        and not forward_mode()
         and torch._C._functorch.peek_interpreter_stack() is None
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import kreiss
 from kreiss.layers import REGISTRY
@@ -121,6 +122,13 @@ def test_the_command_line_imports_nothing_heavy_to_show_help():
     at_start = {name.rsplit(".", 1)[0] for name in imported((PACKAGE / "cli.py").read_text(), deep=False)} | {"sys"}
     assert {name.split(".")[0] for name in at_start} <= {"__future__", "pathlib", "sys", "typing", "cyclopts", "kreiss"}
     assert {name for name in at_start if name.startswith("kreiss")} == {"kreiss.version"}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_the_python_of_every_docs_page_runs(page):
+    namespace = {"torch": torch, "kreiss": kreiss}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, page.name, "exec"), namespace)
 
 
 @pytest.mark.parametrize("statement", ["import kreiss", "import kreiss; dir(kreiss); kreiss.__version__"])

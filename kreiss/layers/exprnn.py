@@ -21,7 +21,7 @@ class ExpRNN(RecurrentLayer):
     Reference: Lezcano-Casado & Martínez-Rubio (2019), eq. (3); trivializations, Lezcano-Casado (2019).
 
     Differs: by default V is held by a trivialization with the Cayley retraction, which starts at the
-    same matrix and is several times faster; `orthogonal="expm"` is the paper's own map.
+    same matrix and is two to three times faster; `orthogonal="expm"` is the paper's own map.
 
     Args:
         orthogonal: how V is held, a method of `kreiss.Orthogonal`.

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from kreiss import derivatives
 from kreiss.recurrence import exporting, fused, operator, reference
 from kreiss.recurrence.nonlinearity import APPLY
 
@@ -31,11 +32,6 @@ def reference_only() -> Iterator[None]:
         yield
     finally:
         _reference_only = before
-
-
-def _forward_mode() -> bool:
-    """Whether forward-mode derivatives are being taken; the operator has none and would drop them silently."""
-    return torch.autograd.forward_ad._current_level >= 0
 
 
 def cell(
@@ -91,7 +87,7 @@ def recur(
     """
     if torch.compiler.is_exporting():
         states = exporting.states
-    elif torch.compiler.is_compiling() and not _forward_mode():
+    elif torch.compiler.is_compiling() and not derivatives.forward_mode():  # the operator would drop those silently
         states = operator.recur_op
     else:
         states = reference.states

@@ -57,27 +57,40 @@ def recur_backward_op(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients to u (T, B, N), to the matrix and to h0."""
-    total = len(states)
     matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
     grad_u, carry = torch.zeros_like(states), torch.zeros_like(h0_)
     if fused.usable(states, matrix_, matrix_, h0_):
-        kernel.Backward(matrix_, states, lengths, nonlinearity, reverse).piece(0, total, grad, carry, grad_u)
-        before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])
-        return grad_u, (grad_u.flatten(0, 1).mT @ before.flatten(0, 1)).to(matrix.dtype), carry.to(h0.dtype)
-    slope = SLOPE[nonlinearity]
+        kernel.Backward(matrix_, states, lengths, nonlinearity, reverse).piece(0, len(states), grad, carry, grad_u)
+    else:
+        carry = _loop_back(grad, states, matrix_, carry, lengths, nonlinearity, reverse, grad_u)
+    before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])
+    grad_matrix = grad_u.flatten(0, 1).mT @ before.flatten(0, 1)
+    return grad_u, grad_matrix.to(matrix.dtype), carry.to(h0.dtype)
+
+
+def _loop_back(
+    grad: Tensor,
+    states: Tensor,
+    matrix: Tensor,
+    carry: Tensor,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+    grad_u: Tensor,
+) -> Tensor:
+    """The backward pass in plain torch: fills the gradient of u, returns that of h0."""
+    slope, total = SLOPE[nonlinearity], len(states)
     for t in range(total) if reverse else reversed(range(total)):
         back = grad[t] + carry
         inner = back * slope(states[t])
         if lengths is not None:
             valid = (t < lengths)[:, None]
             inner = inner * valid
-            carry = inner @ matrix_ + back * ~valid
+            carry = inner @ matrix + back * ~valid
         else:
-            carry = inner @ matrix_
+            carry = inner @ matrix
         grad_u[t] = inner
-    before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])
-    grad_matrix = grad_u.flatten(0, 1).mT @ before.flatten(0, 1)
-    return grad_u, grad_matrix.to(matrix.dtype), carry.to(h0.dtype)
+    return carry
 
 
 @recur_backward_op.register_fake
