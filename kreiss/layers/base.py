@@ -30,6 +30,7 @@ from kreiss.sets import Free, Set
 from kreiss.sets.initial import uniform
 
 Layer = TypeVar("Layer", bound="RecurrentLayer")
+HALF = (torch.float16, torch.bfloat16)
 
 
 class LayerOptions(TypedDict, total=False):
@@ -98,6 +99,7 @@ class RecurrentLayer(CheckedLoading):
         self.dropout = checked_dropout(dropout, num_layers)
         self.bidirectional = bool(bidirectional)
         self.sets = nn.ModuleDict({suffix: make_set() for suffix, _ in self._cells()})
+        self._names = {suffix: self._free_names(suffix) for suffix, _ in self._cells()}
         first = self._set("l0")
         self.init = first.initialisers[0] if init is None else init
         check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
@@ -166,12 +168,11 @@ class RecurrentLayer(CheckedLoading):
         }
 
     def _free(self, suffix: str) -> list[Tensor]:
-        return [getattr(self, name) for name in self._free_names(suffix)]
+        return [getattr(self, name) for name in self._names[suffix]]
 
     def _wide_free(self, suffix: str) -> list[Tensor]:
         """Free tensors in at least float32."""
-        half = (torch.float16, torch.bfloat16)
-        return [tensor.float() if tensor.dtype in half else tensor for tensor in self._free(suffix)]
+        return [tensor.float() if tensor.dtype in HALF else tensor for tensor in self._free(suffix)]
 
     def _install(self, suffix: str, new_set: Set, free: tuple[Tensor, ...]) -> None:
         """Put another set with its free tensors in place of a cell's own."""
@@ -179,6 +180,7 @@ class RecurrentLayer(CheckedLoading):
         for name in self._free_names(suffix):
             delattr(self, name)
         self.sets[suffix] = new_set.to(device=like.device, dtype=like.dtype)
+        self._names[suffix] = self._free_names(suffix)
         for name, tensor in zip(self._free_names(suffix), free, strict=True):
             self.register_parameter(name, nn.Parameter(tensor.detach().to(like).clone(), like.requires_grad))
 
@@ -203,7 +205,7 @@ class RecurrentLayer(CheckedLoading):
         """Whether V of this cell is computed from parameters under other names, all there already."""
         if suffix not in self._modules.get("sets", ()):  # type: ignore[operator]
             return False
-        names = self._free_names(suffix)
+        names = self._names[suffix]
         return f"weight_hh_{suffix}" not in names and all(name in self._parameters for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -242,7 +244,8 @@ class RecurrentLayer(CheckedLoading):
                 wide = self._wide_free(suffix)
                 self._set(suffix).rebase(*wide)
                 for parameter, tensor in zip(self._free(suffix), wide, strict=True):
-                    parameter.copy_(tensor)
+                    if tensor is not parameter:
+                        parameter.copy_(tensor)
 
     # ------------------------------------------------------------ forward
 
@@ -291,21 +294,22 @@ class RecurrentLayer(CheckedLoading):
         valid = torch.arange(len(out), device=x.device)[:, None] < lengths
         return PackedSequence(out[valid], batch_sizes, sorted_indices, unsorted_indices), last
 
-    def _run(self, x: Tensor, state: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """All layers over x (T, B, I) from state (D·num_layers, B, N)."""
+    def _run(self, x: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All layers over x (T, B, I) from state (D·num_layers, B, N), or from zero."""
         last: list[Tensor] = []
         outs: list[Tensor] = []
         for suffix, backwards in self._cells():
             if suffix != "l0" and not backwards:  # a new layer: its input is what the one below put out
                 x = F.dropout(_side_by_side(outs), self.dropout, self.training)
                 outs = []
-            out, h = self._run_cell(suffix, x, state[len(last)], lengths, backwards)
+            h0 = None if state is None else state[len(last)]
+            out, h = self._run_cell(suffix, x, h0, lengths, backwards)
             outs.append(out)
             last.append(h)
-        return _side_by_side(outs), torch.stack(last)
+        return _side_by_side(outs), last[0].unsqueeze(0) if len(last) == 1 else torch.stack(last)
 
     def _run_cell(
-        self, suffix: str, x: Tensor, h0: Tensor, lengths: Tensor | None, backwards: bool
+        self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
     ) -> tuple[Tensor, Tensor]:
         biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
         return cell(
@@ -349,10 +353,10 @@ class RecurrentLayer(CheckedLoading):
         cells = self.num_layers * (2 if self.bidirectional else 1)
         return (cells, self.hidden_size) if batch_size is None else (cells, batch_size, self.hidden_size)
 
-    def _initial_state(self, hx: Tensor | None, batch_size: int, like: Tensor) -> Tensor:
-        shape = self._state_shape(batch_size)
+    def _initial_state(self, hx: Tensor | None, batch_size: int, like: Tensor) -> Tensor | None:
         if hx is None:
-            return like.new_zeros(shape)
+            return None
+        shape = self._state_shape(batch_size)
         if tuple(hx.shape) != shape:
             raise InputError(
                 f"`hx` must be of shape {shape} (directions × layers, batch, hidden); got {tuple(hx.shape)}. "

@@ -38,7 +38,7 @@ def cell(
     x: Tensor,
     weight: Tensor,
     matrix: Tensor,
-    h0: Tensor,
+    h0: Tensor | None,
     *,
     nonlinearity: str,
     bias: Tensor | None = None,
@@ -50,6 +50,7 @@ def cell(
     Args:
         x: inputs (T, B, I), or integer symbols (T, B) below I that stand for one-hot vectors.
         weight: U (N, I).
+        h0: first state (B, N); None means zero, for which nothing is multiplied.
         others: see `recur`.
 
     Returns:
@@ -58,6 +59,7 @@ def cell(
     if not _reference_only and fused.usable(x, weight, matrix, h0):
         return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     u = reference.drive(x, weight)
+    h0 = reference.zero_state(x, weight) if h0 is None else h0
     return recur(u, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse)
 
 

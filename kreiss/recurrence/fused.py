@@ -18,14 +18,16 @@ PIECE_ROWS = 2048
 WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wider ones through one large product
 
 
-def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor) -> bool:
+def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor | None) -> bool:
     """Whether the kernel computes this, and what asks for it is ordinary first-order autograd."""
     if not derivatives.ordinary() or torch.is_autocast_enabled("cpu"):
         return False
     dtype = matrix.dtype
-    if dtype not in (torch.float32, torch.float64) or h0.numel() == 0 or kernel.library() is None:
+    if dtype not in (torch.float32, torch.float64) or x.shape[1] == 0 or kernel.library() is None:
         return False
     for tensor in (x, weight, matrix, h0):
+        if tensor is None:
+            continue
         if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu:
             return False
         if tensor.dtype != dtype and not (tensor is x and not x.is_floating_point()):
@@ -47,17 +49,18 @@ class Cell(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         matrix: Tensor,
-        h0: Tensor,
+        h0: Tensor | None,
         lengths: Tensor | None,
         nonlinearity: str,
         reverse: bool,
     ) -> tuple[Tensor, Tensor]:
         states = matrix.new_empty(x.shape[0], x.shape[1], len(matrix))
         if _thin(x):
-            kernel.forward_(states, matrix, h0, bias, lengths, nonlinearity, reverse, x, weight)
+            run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, x=x, weight=weight)
         else:
             torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, len(matrix)))
-            kernel.forward_(states, matrix, h0, bias, lengths, nonlinearity, reverse)
+            run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse)
+        run.piece(0, h0, states)
         ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, states)
         ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
         ctx.set_materialize_grads(False)
@@ -75,6 +78,7 @@ def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) 
     """Gradients that can be differentiated again, by the plain loop; asked for with create_graph=True."""
     x, weight, bias, matrix, h0, lengths, _ = ctx.saved_tensors
     inputs = [x, weight, bias, matrix, h0]
+    h0 = reference.zero_state(x, weight) if h0 is None else h0
     wanted = [i for i, needed in enumerate(ctx.needs_input_grad[:5]) if needed]
     states = reference.states(reference.drive(x, weight), matrix, h0, bias, lengths, ctx.nonlinearity, ctx.reverse)
     last = states[0 if ctx.reverse else -1]
@@ -87,39 +91,43 @@ def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) 
 def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
     """First-order gradients by the kernel."""
     x, weight, _, matrix, h0, lengths, states = ctx.saved_tensors
-    need_x, need_weight, need_bias, need_matrix, _ = ctx.needs_input_grad[:5]
+    need_x, need_weight, need_bias, need_matrix, need_h0 = ctx.needs_input_grad[:5]
     steps, batch, n = states.shape
-    thin = _thin(x) and need_weight
+    thin = need_weight and _thin(x)
     backward = kernel.Backward(
         matrix, states, lengths, ctx.nonlinearity, ctx.reverse,
-        x=x if thin else None, inputs=weight.shape[1] if thin else 0, bias=need_bias,
+        x=x if thin else None, weight=weight, bias=need_bias, wants_carry=need_h0,
     )  # fmt: skip
     grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
-    grad_weight = torch.zeros_like(weight) if need_weight and not thin else None
+    grad_weight = torch.zeros_like(weight) if need_weight and not thin else backward.grad_weight
     grad_matrix = matrix.new_zeros(n, n) if need_matrix else None
-    carry = h0.new_zeros(h0.shape) if grad_last is None else grad_last.clone(memory_format=torch.contiguous_format)
+    if grad_last is None:
+        carry = states.new_zeros(batch, n)
+    else:
+        carry = grad_last.clone(memory_format=torch.contiguous_format)
+    if grad is not None:
+        grad = grad.contiguous()
     pieces = max(1, round(steps * batch / PIECE_ROWS))
     length = -(-steps // pieces)
     buffer = states.new_empty(length, batch, n)
     starts = range(0, steps, length)
-    for first in starts if ctx.reverse else reversed(starts):
+    order = starts if ctx.reverse else reversed(starts)
+    end = starts[-1] if ctx.reverse else 0
+    for first in order:
         last = min(first + length, steps)
         inner = buffer[: last - first]
-        backward.piece(first, last, grad, carry, inner)
-        rows = inner.view(-1, n)
+        backward.piece(first, last, grad, carry, inner, final=first == end)
         if grad_matrix is not None:
             _add_matrix(grad_matrix, states, h0, inner, first, last, ctx.reverse)
-        if grad_weight is not None:
-            grad_weight.addmm_(rows.mT, x[first:last].flatten(0, 1))
+        if grad_weight is not None and not thin:
+            grad_weight.addmm_(inner.view(-1, n).mT, x[first:last].flatten(0, 1))
         if grad_x is not None:
-            torch.mm(rows, weight, out=grad_x[first:last].view(-1, weight.shape[1]))
-    if thin:
-        grad_weight = backward.weight_gradient()
-    return [grad_x, grad_weight, backward.bias_gradient() if need_bias else None, grad_matrix, carry]
+            torch.mm(inner.view(-1, n), weight, out=grad_x[first:last].view(-1, weight.shape[1]))
+    return [grad_x, grad_weight, backward.grad_bias, grad_matrix, carry if need_h0 else None]
 
 
 def _add_matrix(
-    grad_matrix: Tensor, states: Tensor, h0: Tensor, inner: Tensor, first: int, last: int, reverse: bool
+    grad_matrix: Tensor, states: Tensor, h0: Tensor | None, inner: Tensor, first: int, last: int, reverse: bool
 ) -> None:
     """∂L/∂V += Σ_t dz_t h_{t−1}ᵀ; the first step of the sequence follows h0."""
     n = len(grad_matrix)
@@ -130,5 +138,5 @@ def _add_matrix(
         before, after = states[max(first - 1, 0) : last - 1], inner[int(edge) :]
     if len(after):
         grad_matrix.addmm_(after.view(-1, n).mT, before.view(-1, n))
-    if edge and h0.any():
+    if edge and h0 is not None:
         grad_matrix.addmm_(inner[-1 if reverse else 0].mT, h0)

@@ -14,9 +14,10 @@ from torch import Tensor
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3}
 POINTERS = (
-    "packed", "packed_inputs", "states", "h0", "bias", "lengths", "x", "symbols", "table", "grad", "inner", "carry",
+    "matrix", "weight", "packed", "states", "h0", "bias", "lengths", "x", "symbols", "grad", "inner", "carry", "sums",
     "grad_inputs", "grad_bias",
 )  # fmt: skip
+FLAGS = ("is_double", "nonlinearity", "reverse", "backward", "first_piece", "last_piece", "wants_carry", "unused")
 
 
 class Pass(ctypes.Structure):
@@ -24,7 +25,7 @@ class Pass(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "batch", "n", "inputs", "first_step")),
-        *((name, ctypes.c_int32) for name in ("is_double", "nonlinearity", "reverse", "backward")),
+        *((name, ctypes.c_int32) for name in FLAGS),
         *((name, ctypes.c_void_p) for name in POINTERS),
     )
 
@@ -41,7 +42,6 @@ def library() -> ctypes.CDLL | None:
         "kreiss_use_isa": (flag, (flag,)),
         "kreiss_use_team": (None, (pointer,) * 3),
         "kreiss_packed_size": (number, (flag, number, number)),
-        "kreiss_pack": (None, (flag, pointer, number, number, number, number, pointer)),
         "kreiss_run": (None, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():
@@ -84,22 +84,22 @@ def _loaded() -> ctypes.CDLL:
     return kernel
 
 
-def _packed(matrix: Tensor, *, transpose: bool) -> Tensor:
-    """A matrix (or its transpose) in the panels the kernel reads."""
-    matrix = matrix.contiguous()
-    kernel, is_double = _loaded(), int(matrix.dtype == torch.float64)
-    rows, columns = matrix.shape
-    depth, n, k_stride, n_stride = (columns, rows, 1, columns) if transpose else (rows, columns, columns, 1)
-    out = torch.empty(kernel.kreiss_packed_size(is_double, depth, n), dtype=matrix.dtype)
-    kernel.kreiss_pack(is_double, matrix.data_ptr(), depth, n, k_stride, n_stride, out.data_ptr())
-    return out
+def _room(matrix: Tensor, inputs: int) -> Tensor:
+    """Where the kernel packs V and, behind it, U."""
+    is_double = int(matrix.dtype == torch.float64)
+    return matrix.new_empty(_loaded().kreiss_packed_size(is_double, len(matrix) + inputs, len(matrix)))
 
 
-def _run(shape: tuple[int, ...], numbers: tuple[int, ...], threads: int, **tensors: Tensor | None) -> None:
+def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
     """Call the kernel; tensors are contiguous and live until it returns, because this frame holds them."""
-    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    job = Pass(*shape, *numbers, **pointers)
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            setattr(job, name, tensor.data_ptr())
     _loaded().kreiss_run(ctypes.byref(job), threads)
+
+
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
@@ -111,43 +111,51 @@ def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
     return {"symbols": x.to(torch.int64).contiguous()}
 
 
-def forward_(
-    states: Tensor,
-    matrix: Tensor,
-    h0: Tensor,
-    bias: Tensor | None,
-    lengths: Tensor | None,
-    nonlinearity: str,
-    reverse: bool,
-    x: Tensor | None = None,
-    weight: Tensor | None = None,
-) -> None:
-    """Fill `states` (T, B, N). Inputs are U x with x (T, B, I) or symbols (T, B), else what `states` holds."""
-    tensors = _inputs(x)
-    if weight is not None and x is not None:
-        symbols = "symbols" in tensors
-        tensors["table" if symbols else "packed_inputs"] = (
-            weight.mT.contiguous() if symbols else _packed(weight, transpose=True)
-        )
-    _run(
-        tuple(states.shape),
-        (0 if weight is None else weight.shape[1], 0, int(states.dtype == torch.float64), CODES[nonlinearity],
-         int(reverse), 0),
-        torch.get_num_threads(),
-        packed=_packed(matrix, transpose=True),
-        states=states,
-        h0=h0.contiguous(),
-        bias=None if bias is None else bias.contiguous(),
-        lengths=None if lengths is None else lengths.contiguous(),
-        **tensors,
-    )  # fmt: skip
+def _between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
+    return tensor if tensor is None or last - first == len(tensor) else tensor[first:last]
+
+
+class Forward:
+    """The forward pass over one sequence, a piece of time at a time.
+
+    Inputs are U x with x (T, B, I) or symbols (T, B), else u is what the room for the states holds.
+    """
+
+    def __init__(
+        self,
+        matrix: Tensor,
+        bias: Tensor | None,
+        lengths: Tensor | None,
+        nonlinearity: str,
+        reverse: bool,
+        *,
+        x: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> None:
+        self.width = 0 if weight is None else weight.shape[1]
+        self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 0, 1]
+        self.tensors = {
+            "matrix": matrix.contiguous(),
+            "weight": _contiguous(weight),
+            "packed": _room(matrix, self.width),
+            "bias": _contiguous(bias),
+            "lengths": _contiguous(lengths),
+        }
+        self.inputs = _inputs(x)
+
+    def piece(self, first: int, h0: Tensor | None, states: Tensor) -> None:
+        """Fill `states` with those of the steps from `first` on, after the state h0 (None: zero)."""
+        job = Pass(*states.shape, self.width, first, *self.flags)
+        inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
+        _run(job, torch.get_num_threads(), {**self.tensors, **inputs, "states": states, "h0": _contiguous(h0)})
+        self.flags[4] = 0  # packed
 
 
 class Backward:
     """The backward pass over one sequence, a piece of time at a time.
 
-    Adds up the gradients of U (where x is given) and of the bias itself, one sum per thread, because those products are
-    too thin for a matrix library.
+    Adds up the gradients of U (where `weight` and x are given) and of the bias itself, because those products are too
+    thin for a matrix library; they are complete after the last piece.
     """
 
     def __init__(
@@ -159,42 +167,34 @@ class Backward:
         reverse: bool,
         *,
         x: Tensor | None = None,
-        inputs: int = 0,
+        weight: Tensor | None = None,
         bias: bool = False,
+        wants_carry: bool = True,
     ) -> None:
-        self.states = states
-        self.panels = _packed(matrix, transpose=False)
-        self.lengths = None if lengths is None else lengths.contiguous()
-        self.codes = (int(states.dtype == torch.float64), CODES[nonlinearity], int(reverse), 1)
-        self.threads = min(torch.get_num_threads(), states.shape[1])
-        self.inputs, self.width = _inputs(x), inputs
-        n = states.shape[2]
-        self.grad_inputs = states.new_zeros(self.threads, inputs, n) if x is not None else None
-        self.grad_bias = states.new_zeros(self.threads, n) if bias else None
+        _, batch, n = states.shape
+        thin = x is not None and weight is not None
+        self.width = weight.shape[1] if thin and weight is not None else 0
+        self.threads = min(torch.get_num_threads(), batch)
+        self.flags = [int(states.dtype == torch.float64), CODES[nonlinearity], int(reverse), 1, 1, 0, int(wants_carry)]
+        self.grad_weight = states.new_empty(n, self.width) if thin else None
+        self.grad_bias = states.new_empty(n) if bias else None
+        self.tensors = {
+            "matrix": matrix.contiguous(),
+            "packed": _room(matrix, 0),
+            "lengths": _contiguous(lengths),
+            "sums": states.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
+            "grad_inputs": self.grad_weight,
+            "grad_bias": self.grad_bias,
+        }
+        self.states, self.inputs = states, _inputs(x)
 
-    def piece(self, first: int, last: int, grad: Tensor | None, carry: Tensor, inner: Tensor) -> None:
+    def piece(
+        self, first: int, last: int, grad: Tensor | None, carry: Tensor, inner: Tensor, *, final: bool = True
+    ) -> None:
         """Steps [first, last): writes the gradient of u to `inner` and of the state before to `carry`."""
-        _run(
-            (last - first, *self.states.shape[1:]),
-            (self.width, first, *self.codes),
-            self.threads,
-            packed=self.panels,
-            states=self.states[first:last],
-            lengths=self.lengths,
-            grad=None if grad is None else grad[first:last].contiguous(),
-            inner=inner,
-            carry=carry,
-            grad_inputs=self.grad_inputs,
-            grad_bias=self.grad_bias,
-            **{name: None if tensor is None else tensor[first:last] for name, tensor in self.inputs.items()},
-        )
-
-    def weight_gradient(self) -> Tensor:
-        """∂L/∂U (N, I), summed over threads in their order."""
-        assert self.grad_inputs is not None
-        return self.grad_inputs.sum(0).mT.contiguous()
-
-    def bias_gradient(self) -> Tensor:
-        """∂L/∂b (N,)."""
-        assert self.grad_bias is not None
-        return self.grad_bias.sum(0)
+        self.flags[5] = final
+        job = Pass(last - first, *self.states.shape[1:], self.width, first, *self.flags)
+        over_time = {"states": self.states, "grad": _contiguous(grad), **self.inputs}
+        pieces = {name: _between(tensor, first, last) for name, tensor in over_time.items()}
+        _run(job, self.threads, {**self.tensors, **pieces, "inner": inner, "carry": carry})
+        self.flags[4] = 0  # packed, and sums begun

@@ -29,7 +29,7 @@ def recur_op(
         if not fused.usable(u, matrix, matrix, h0):
             return reference.states(u, matrix, h0, bias, lengths, nonlinearity, reverse)
         out = u.clone(memory_format=torch.contiguous_format)
-        kernel.forward_(out, matrix, h0, bias, lengths, nonlinearity, reverse)
+        kernel.Forward(matrix, bias, lengths, nonlinearity, reverse).piece(0, h0, out)
         return out
 
 

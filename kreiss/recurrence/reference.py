@@ -14,6 +14,11 @@ def drive(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x, weight) if x.is_floating_point() else F.embedding(x, weight.mT)
 
 
+def zero_state(x: Tensor, weight: Tensor) -> Tensor:
+    """The state (B, N) before a sequence of which nothing is known."""
+    return (x if x.is_floating_point() else weight).new_zeros(x.shape[1], weight.shape[0])
+
+
 def states(
     u: Tensor,
     matrix: Tensor,

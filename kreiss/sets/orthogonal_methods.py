@@ -170,7 +170,8 @@ class Trivialization(_Skew):
     @torch.no_grad()
     def rebase(self, free: Tensor) -> None:
         """Move the base point to the present matrix, polished, and `free` to zero, in place."""
-        self.base.copy_(linalg.newton_schulz(self(free)))
+        moved = self(free) if self.retraction == "exp" else linalg.turned(self.base, self.skew(free))
+        self.base.copy_(linalg.polished(moved))
         free.zero_()
 
 

@@ -89,13 +89,13 @@ def penalty(model: nn.Module, radius: float, *, reduction: str = "sum") -> Tenso
     check_name("reduction", reduction, ("sum", "mean"))
     if not radius >= 0:
         raise InputError(f"`radius` must be at least 0; got radius={radius}. Pass δ ≥ 0.")
-    role = roles(model)
     total: Tensor | None = None
-    for name, parameter in model.named_parameters():
-        if role[name] == "radius":
-            squares = (1 - parameter) ** 2
-            term = radius * (squares.sum() if reduction == "sum" else squares.mean())
-            total = term if total is None else total + term
+    for module in model.modules():
+        for name, role in _declared(module).items():
+            if role == "radius":
+                squares = (1 - getattr(module, name)) ** 2
+                term = radius * (squares.sum() if reduction == "sum" else squares.mean())
+                total = term if total is None else total + term
     if total is None:
         first = next(model.parameters(), None)
         return torch.zeros(()) if first is None else first.new_zeros(())

@@ -60,6 +60,19 @@ void team_member(void* data) {
   for (int64_t share = team_thread_number(); share < job.threads; share += team_size()) run_share(job, share);
 }
 
+void run(const Job& job) {
+  if (job.threads == 1) {
+    run_share(job, 0);
+  } else if (team_parallel && getpid() == team_owner) {
+    team_parallel(team_member, (void*)&job, (unsigned)job.threads, 0);
+  } else {
+    std::vector<std::thread> others;
+    for (int64_t i = 1; i < job.threads; ++i) others.emplace_back(run_share, job, i);
+    run_share(job, 0);
+    for (auto& thread : others) thread.join();
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -92,24 +105,13 @@ __attribute__((visibility("default"))) int64_t kreiss_packed_size(int is_double,
   return (n + panel - 1) / panel * panel * depth;
 }
 
-__attribute__((visibility("default"))) void kreiss_pack(int is_double, const void* v, int64_t depth, int64_t n,
-                                                        int64_t k_stride, int64_t n_stride, void* out) {
-  chosen.kernel->pack(is_double, v, depth, n, k_stride, n_stride, out);
-}
-
 __attribute__((visibility("default"))) void kreiss_run(const kreiss_pass* pass, int64_t threads) {
   if (threads > pass->batch) threads = pass->batch;
   if (threads < 1) threads = 1;
   Job job = {pass, threads};
-  if (threads == 1) {
-    run_share(job, 0);
-  } else if (team_parallel && getpid() == team_owner) {
-    team_parallel(team_member, &job, (unsigned)threads, 0);
-  } else {
-    std::vector<std::thread> others;
-    for (int64_t i = 1; i < threads; ++i) others.emplace_back(run_share, job, i);
-    run_share(job, 0);
-    for (auto& thread : others) thread.join();
-  }
+  if (pass->first_piece) chosen.kernel->prepare(pass);
+  run(job);
+  if (pass->last_piece && pass->sums) chosen.kernel->gather(pass, threads);
 }
 }
+
