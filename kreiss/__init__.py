@@ -10,7 +10,7 @@ from kreiss.version import __version__
 
 if TYPE_CHECKING:
     from kreiss.errors import InputError
-    from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN
+    from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN, Stream
     from kreiss.sets import Free, Orthogonal, Schur, Set, Stacked, constrain
     from kreiss.training import param_groups, penalty, rebase, roles
 
@@ -30,6 +30,7 @@ _HOME = {
     "ScoRNN": "layers",
     "Set": "sets",
     "Stacked": "sets",
+    "Stream": "layers",
     "constrain": "sets",
     "param_groups": "training",
     "penalty": "training",
@@ -54,6 +55,7 @@ __all__ = [
     "ScoRNN",
     "Set",
     "Stacked",
+    "Stream",
     "__version__",
     "constrain",
     "param_groups",

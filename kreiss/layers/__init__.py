@@ -11,6 +11,7 @@ from kreiss.layers.nnrnn import NNRNN
 from kreiss.layers.orthrnn import OrthRNN
 from kreiss.layers.rnn import RNN
 from kreiss.layers.scornn import ScoRNN
+from kreiss.layers.stream import Stream
 
 REGISTRY: dict[str, type[nn.Module]] = {
     "rnn": RNN,
@@ -23,4 +24,4 @@ REGISTRY: dict[str, type[nn.Module]] = {
     "gru": GRU,
 }
 
-__all__ = ["GRU", "IRNN", "LSTM", "NNRNN", "REGISTRY", "RNN", "ExpRNN", "OrthRNN", "RecurrentLayer", "ScoRNN"]
+__all__ = ["GRU", "IRNN", "LSTM", "NNRNN", "REGISTRY", "RNN", "ExpRNN", "OrthRNN", "RecurrentLayer", "ScoRNN", "Stream"]

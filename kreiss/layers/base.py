@@ -25,7 +25,7 @@ from kreiss.layers.checks import (
     full_precision,
 )
 from kreiss.layers.loading import CheckedLoading
-from kreiss.recurrence import NONLINEARITIES, cell
+from kreiss.recurrence import NONLINEARITIES, cell, last_state
 from kreiss.sets import Free, Set
 from kreiss.sets.initial import uniform
 
@@ -259,6 +259,29 @@ class RecurrentLayer(CheckedLoading):
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
+        x, state, batched = self._prepared(input, hx)
+        outs, last = self._run(x, state, None)
+        out = _side_by_side(outs)
+        if not batched:
+            return out.squeeze(1), last.squeeze(1)
+        return (out.transpose(0, 1) if self.batch_first else out), last
+
+    def final_state(self, input: Tensor | PackedSequence, hx: Tensor | None = None) -> Tensor:
+        """h_n of `forward` alone, in memory of about 2√T states instead of T for the layer on top.
+
+        Of its states every √T-th is kept and the others are computed again for the gradient, which costs one more
+        forward pass. On the reference path (see `kreiss doctor`) it saves nothing.
+        """
+        if isinstance(input, PackedSequence):
+            x, lengths = self._padded(input)
+            state = self._initial_state(hx, x.shape[1], self._like(x))
+            return self._run(x, state, lengths, only_last=True)[1]
+        x, state, batched = self._prepared(input, hx)
+        last = self._run(x, state, None, only_last=True)[1]
+        return last if batched else last.squeeze(1)
+
+    def _prepared(self, input: Tensor, hx: Tensor | None) -> tuple[Tensor, Tensor | None, bool]:
+        """Checked input (T, B, …), state with its batch, and whether the caller's input had one."""
         check_input(input, self.weight_ih_l0)
         batched = input.dim() == (3 if input.is_floating_point() else 2)
         x = input.transpose(0, 1) if batched and self.batch_first else input if batched else input.unsqueeze(1)
@@ -271,57 +294,65 @@ class RecurrentLayer(CheckedLoading):
                 f"`hx` must be {wanted}-D for {'batched' if batched else 'unbatched'} {input.dim()}-D input; "
                 f"got {hx.dim()}-D. Its shape is {self._state_shape(x.shape[1] if batched else None)}."
             )
-        state = self._initial_state(hx if batched or hx is None else hx.unsqueeze(1), x.shape[1], self._like(input))
-        out, last = self._run(x, state, None)
-        if not batched:
-            return out.squeeze(1), last.squeeze(1)
-        return (out.transpose(0, 1) if self.batch_first else out), last
+        state = hx if batched or hx is None else hx.unsqueeze(1)
+        return x, self._initial_state(state, x.shape[1], self._like(input)), batched
 
-    def _forward_packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+    def _padded(self, input: PackedSequence) -> tuple[Tensor, Tensor]:
+        """Checked sequences (T, B, …) in the caller's order, and their lengths."""
         if torch.compiler.is_exporting():
             raise InputError(
                 "a packed sequence cannot be exported; got PackedSequence input. Export with padded tensors instead."
             )
-        check_state(hx)
-        data, batch_sizes, sorted_indices, unsorted_indices = input
-        (check_features if data.is_floating_point() else check_symbols)(data, self.weight_ih_l0)
-        x, lengths = pad_packed_sequence(input)  # (T, B, I), in the caller's order
-        lengths = lengths.to(x.device)
-        state = self._initial_state(hx, x.shape[1], self._like(data))
-        out, last = self._run(x, state, lengths)
-        if sorted_indices is not None:
-            out, lengths = out.index_select(1, sorted_indices), lengths[sorted_indices]
-        valid = torch.arange(len(out), device=x.device)[:, None] < lengths
-        return PackedSequence(out[valid], batch_sizes, sorted_indices, unsorted_indices), last
+        (check_features if input.data.is_floating_point() else check_symbols)(input.data, self.weight_ih_l0)
+        x, lengths = pad_packed_sequence(input)
+        return x, lengths.to(x.device)
 
-    def _run(self, x: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """All layers over x (T, B, I) from state (D·num_layers, B, N), or from zero."""
+    def _forward_packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+        check_state(hx)
+        x, lengths = self._padded(input)
+        state = self._initial_state(hx, x.shape[1], self._like(input.data))
+        outs, last = self._run(x, state, lengths)
+        out, order = _side_by_side(outs), input.sorted_indices
+        if order is not None:
+            out, lengths = out.index_select(1, order), lengths[order]
+        valid = torch.arange(len(out), device=x.device)[:, None] < lengths
+        return PackedSequence(out[valid], *input[1:]), last
+
+    def _run(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, *, only_last: bool = False
+    ) -> tuple[list[Tensor], Tensor]:
+        """All layers over x (T, B, I) from state (D·num_layers, B, N), or from zero; outputs of the one on top."""
         last: list[Tensor] = []
         outs: list[Tensor] = []
+        on_top = (self.num_layers - 1) * (2 if self.bidirectional else 1)  # number of its first cell
         for suffix, backwards in self._cells():
             if suffix != "l0" and not backwards:  # a new layer: its input is what the one below put out
                 x = F.dropout(_side_by_side(outs), self.dropout, self.training)
                 outs = []
-            h0 = None if state is None else state[len(last)]
-            out, h = self._run_cell(suffix, x, h0, lengths, backwards)
-            outs.append(out)
+            arguments = self._arguments(suffix, x, None if state is None else state[len(last)], lengths, backwards)
+            if only_last and len(last) >= on_top:
+                h = last_state(**arguments)
+            else:
+                out, h = cell(**arguments)
+                outs.append(out)
             last.append(h)
-        return _side_by_side(outs), last[0].unsqueeze(0) if len(last) == 1 else torch.stack(last)
+        return outs, last[0].unsqueeze(0) if len(last) == 1 else torch.stack(last)
 
-    def _run_cell(
+    def _arguments(
         self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
-    ) -> tuple[Tensor, Tensor]:
+    ) -> dict[str, Any]:
+        """What one layer and direction hands to the recurrence."""
         biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
-        return cell(
-            x,
-            getattr(self, f"weight_ih_{suffix}"),
-            self.recurrent_matrix(suffix),
-            h0,
-            nonlinearity=self.nonlinearity,
-            bias=None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1],
-            lengths=lengths,
-            reverse=backwards,
-        )
+        return {
+            "x": x,
+            "weight": getattr(self, f"weight_ih_{suffix}"),
+            "matrix": self.recurrent_matrix(suffix),
+            "h0": h0,
+            "nonlinearity": self.nonlinearity,
+            "bias": None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1],
+            "lengths": lengths,
+            "reverse": backwards,
+        }
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One time step: x (batch, input_size) or (input_size,), state as `hx`; equal to `forward`.

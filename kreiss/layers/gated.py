@@ -84,6 +84,10 @@ class Gated(CheckedLoading, nn.RNNBase):
         out, new = self(x.unsqueeze(time), state)
         return out.squeeze(time), new
 
+    def final_state(self, input: Any, hx: Any = None) -> State:
+        """h_n of `forward` alone; torch's gated layers keep every state all the same."""
+        return self(input, hx)[1]
+
     def freeze(self) -> Self:
         """A copy for inference, without gradients."""
         return copy.deepcopy(self).requires_grad_(False).eval()

@@ -18,7 +18,7 @@ from kreiss.recurrence.nonlinearity import APPLY
 
 NONLINEARITIES = tuple(APPLY)
 
-__all__ = ["NONLINEARITIES", "cell", "recur", "reference_only"]
+__all__ = ["NONLINEARITIES", "cell", "last_state", "recur", "reference_only"]
 
 _reference_only = False
 
@@ -61,6 +61,25 @@ def cell(
     u = reference.drive(x, weight)
     h0 = reference.zero_state(x, weight) if h0 is None else h0
     return recur(u, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse)
+
+
+def last_state(
+    x: Tensor,
+    weight: Tensor,
+    matrix: Tensor,
+    h0: Tensor | None,
+    *,
+    nonlinearity: str,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+) -> Tensor:
+    """The last state (B, N) of `cell`, without room for all of them where the kernel runs: about 2√T instead of T."""
+    if not _reference_only and fused.usable(x, weight, matrix, h0):
+        return fused.LastState.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
+    return cell(
+        x, weight, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse
+    )[1]  # fmt: skip
 
 
 def recur(

@@ -78,6 +78,11 @@ def status() -> str:
     return f"kernel: built, using {kernel.kreiss_isa().decode()}, {torch.get_num_threads()} threads"
 
 
+def takes(matrix: Tensor) -> bool:
+    """Whether there is a kernel for matrices like this one."""
+    return matrix.dtype in (torch.float32, torch.float64) and matrix.is_cpu and library() is not None
+
+
 def _loaded() -> ctypes.CDLL:
     kernel = library()
     assert kernel is not None
@@ -161,7 +166,7 @@ class Backward:
     def __init__(
         self,
         matrix: Tensor,
-        states: Tensor,
+        batch: int,
         lengths: Tensor | None,
         nonlinearity: str,
         reverse: bool,
@@ -171,30 +176,71 @@ class Backward:
         bias: bool = False,
         wants_carry: bool = True,
     ) -> None:
-        _, batch, n = states.shape
+        n = len(matrix)
         thin = x is not None and weight is not None
         self.width = weight.shape[1] if thin and weight is not None else 0
         self.threads = min(torch.get_num_threads(), batch)
-        self.flags = [int(states.dtype == torch.float64), CODES[nonlinearity], int(reverse), 1, 1, 0, int(wants_carry)]
-        self.grad_weight = states.new_empty(n, self.width) if thin else None
-        self.grad_bias = states.new_empty(n) if bias else None
+        self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 1, 1, 0, int(wants_carry)]
+        self.grad_weight = matrix.new_empty(n, self.width) if thin else None
+        self.grad_bias = matrix.new_empty(n) if bias else None
         self.tensors = {
             "matrix": matrix.contiguous(),
             "packed": _room(matrix, 0),
             "lengths": _contiguous(lengths),
-            "sums": states.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
+            "sums": matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
             "grad_inputs": self.grad_weight,
             "grad_bias": self.grad_bias,
         }
-        self.states, self.inputs = states, _inputs(x)
+        self.inputs = _inputs(x)
 
     def piece(
-        self, first: int, last: int, grad: Tensor | None, carry: Tensor, inner: Tensor, *, final: bool = True
+        self, first: int, states: Tensor, grad: Tensor | None, carry: Tensor, inner: Tensor, *, final: bool = True
     ) -> None:
-        """Steps [first, last): writes the gradient of u to `inner` and of the state before to `carry`."""
+        """Steps from `first` on with these states and gradients to them.
+
+        Writes the gradient of u to `inner` and replaces that of the state after by that of the state before in `carry`.
+        """
         self.flags[5] = final
-        job = Pass(last - first, *self.states.shape[1:], self.width, first, *self.flags)
-        over_time = {"states": self.states, "grad": _contiguous(grad), **self.inputs}
-        pieces = {name: _between(tensor, first, last) for name, tensor in over_time.items()}
-        _run(job, self.threads, {**self.tensors, **pieces, "inner": inner, "carry": carry})
+        job = Pass(*states.shape, self.width, first, *self.flags)
+        inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
+        pieces = {"states": states, "grad": _contiguous(grad), "inner": inner, "carry": carry}
+        _run(job, self.threads, {**self.tensors, **inputs, **pieces})
         self.flags[4] = 0  # packed, and sums begun
+
+
+class Step:
+    """One update h ← φ(V h + U x; b) at a time, on fixed buffers: nothing is allocated after construction."""
+
+    def __init__(self, matrix: Tensor, weight: Tensor, bias: Tensor | None, nonlinearity: str, batch: int) -> None:
+        n, inputs = weight.shape
+        self.threads = min(torch.get_num_threads(), batch)
+        self.states = matrix.new_zeros(2, batch, n)  # the new state is written beside the old one
+        self._views = self.states.unbind()
+        self.turn = 0
+        self._kept = (matrix.contiguous(), weight.contiguous(), _contiguous(bias), _room(matrix, inputs))
+        self._jobs = (self._job(0, nonlinearity), self._job(1, nonlinearity))
+        self._jobs[0].first_piece = 1  # packs V and U
+
+    def _job(self, turn: int, nonlinearity: str) -> Pass:
+        """The update that writes buffer `turn` from the other one."""
+        matrix, weight, bias, packed = self._kept
+        n, inputs = weight.shape
+        job = Pass(1, self.states.shape[1], n, inputs, 0, int(matrix.dtype == torch.float64), CODES[nonlinearity])
+        job.matrix, job.weight, job.packed = matrix.data_ptr(), weight.data_ptr(), packed.data_ptr()
+        job.bias = None if bias is None else bias.data_ptr()
+        job.states, job.h0 = self.states[turn].data_ptr(), self.states[1 - turn].data_ptr()
+        return job
+
+    @property
+    def state(self) -> Tensor:
+        """The state (batch, n) that the next update starts from."""
+        return self._views[1 - self.turn]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The next state, from contiguous x (batch, inputs) or int64 symbols (batch,)."""
+        job = self._jobs[self.turn]
+        job.x, job.symbols = (x.data_ptr(), None) if x.is_floating_point() else (None, x.data_ptr())
+        _loaded().kreiss_run(ctypes.byref(job), self.threads)
+        job.first_piece = 0
+        self.turn = 1 - self.turn
+        return self.state

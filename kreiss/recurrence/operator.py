@@ -60,7 +60,8 @@ def recur_backward_op(
     matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
     grad_u, carry = torch.zeros_like(states), torch.zeros_like(h0_)
     if fused.usable(states, matrix_, matrix_, h0_):
-        kernel.Backward(matrix_, states, lengths, nonlinearity, reverse).piece(0, len(states), grad, carry, grad_u)
+        backward = kernel.Backward(matrix_, states.shape[1], lengths, nonlinearity, reverse)
+        backward.piece(0, states, grad, carry, grad_u)
     else:
         carry = _loop_back(grad, states, matrix_, carry, lengths, nonlinearity, reverse, grad_u)
     before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])

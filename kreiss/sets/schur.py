@@ -116,7 +116,7 @@ class Schur(Set):
         by_cayley = isinstance(hold, Trivialization) and hold.retraction == "cayley"
         if by_cayley and derivatives.ordinary() and not any(tensor.is_meta for tensor in free):
             self.check_free(free)
-            return Conjugation.apply(self, hold.base, hold.constant("index", hold.base.device), *free)
+            return Conjugation.apply(self, hold.base, hold.constant("index", free[0].device), *free)
         core, p = self.core(*free), self.orthogonal(free[0])
         return p @ core @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
 

@@ -32,8 +32,8 @@ class Batch:
 class Task(ABC):
     """Data, loss and metrics of one problem; knows no model.
 
-    Training data are a function of (update, batch size, seed) alone, so that a run can be taken up at any update, by any
-    number of workers, and see what it would have seen. Held-out data are fixed: they depend on no seed of the run.
+    Training data are a function of (update, batch size, seed) alone, so that a run can be taken up at any update, by
+    any number of workers, and see what it would have seen. Held-out data are fixed: they depend on no seed of the run.
     """
 
     input_size: int

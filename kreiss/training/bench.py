@@ -128,7 +128,7 @@ def measure(work: Work, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def _spread(values: list[float]) -> dict[str, float]:
-    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
     return {"ms": middle, "low": low, "high": high}
 
 
