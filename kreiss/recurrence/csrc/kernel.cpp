@@ -66,7 +66,7 @@ template <class T> inline typename Lanes<T>::V splat(T x) {
 // ------------------------------------------------------------------------------------------------ nonlinearities
 
 // tanh|x| = e/(e+2) with e = expm1(2|x|), which keeps full relative accuracy near 0.
-template <class T> inline typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
+template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
   typedef typename Lanes<T>::V V;
   typedef typename Lanes<T>::I I;
   const V zero = {};
@@ -93,35 +93,30 @@ template <class T> inline typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
   return x == x ? signed_t : x;
 }
 
-template <class T, int Phi>
-inline typename Lanes<T>::V apply(typename Lanes<T>::V z, typename Lanes<T>::V b) {
+// φ is chosen at run time: the branch is the same throughout a pass, and the tiles need not be compiled once for each.
+template <class T> KREISS_INLINE typename Lanes<T>::V apply(int phi, typename Lanes<T>::V z, typename Lanes<T>::V b) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
-  if constexpr (Phi == KREISS_IDENTITY) {
-    return z + b;
-  } else if constexpr (Phi == KREISS_RELU) {
-    const V s = z + b;
-    return s < zero ? zero : s;  // NaN is not < 0 and passes
-  } else if constexpr (Phi == KREISS_TANH) {
-    return tanh_of<T>(z + b);
-  } else {  // modReLU: sign(z)·relu(|z| + b), 0 at z = 0
+  if (phi == KREISS_MODRELU) {  // sign(z)·relu(|z| + b), 0 at z = 0
     const V m = (z < zero ? -z : z) + b;
     const V r = m < zero ? zero : m;
     const V signed_r = z < zero ? -r : r;
     return z == zero ? zero : signed_r;
   }
+  const V s = z + b;
+  if (phi == KREISS_TANH) return tanh_of<T>(s);
+  return phi == KREISS_RELU ? (s < zero ? zero : s) : s;  // NaN is not < 0 and passes
 }
 
-// φ'(z) from h = φ(z)
-template <class T, int Phi>
-inline typename Lanes<T>::V slope(typename Lanes<T>::V h) {
+// back·φ'(z), from h = φ(z)
+template <class T>
+KREISS_INLINE typename Lanes<T>::V through(int phi, typename Lanes<T>::V back, typename Lanes<T>::V h) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
   const V one = splat<T>(1);
-  if constexpr (Phi == KREISS_IDENTITY) return one;
-  if constexpr (Phi == KREISS_TANH) return one - h * h;
-  if constexpr (Phi == KREISS_RELU) return h > zero ? one : zero;
-  return h != zero ? one : zero;
+  if (phi == KREISS_MODRELU) return back * (h != zero ? one : zero);
+  if (phi == KREISS_TANH) return back * (one - h * h);
+  return phi == KREISS_RELU ? back * (h > zero ? one : zero) : back;
 }
 
 // The first `count` numbers at p, zeros behind; and back. A whole vector where there are enough.
@@ -168,6 +163,9 @@ inline void tile(const Step& step, int64_t row, int64_t panel, int64_t k, int64_
       const int64_t column = first + j * kWidth<T>, left = n - column;
       acc[r][j] = left <= 0 ? V{} : k ? get<T>(step.partial + (row + r) * n + column, left) : step.start(row + r, column, left);
     }
+  if (end == n)  // what the end needs comes from memory while the sums are made
+    for (int r = 0; r < R; ++r)
+      for (int p = 0; p < P; ++p) step.fetch((row + r) * n + first + p * kPanel<T>);
   if constexpr (Step::kHasInputs)
     if (!k && step.x)
       multiply<T, R, P>(acc, step.x + row * step.inputs, step.inputs, step.packed_inputs + panel * step.inputs * kPanel<T>,
@@ -227,10 +225,11 @@ template <class Step> inline void product(const Step& step, int64_t rows) {
 // ------------------------------------------------------------------------------------------------ forward
 
 // h_t = φ(V h_{t−1} + u_t; b) for some rows
-template <class T, int Phi> struct ForwardStep {
+template <class T> struct ForwardStep {
   typedef T Number;
   typedef typename Lanes<T>::V V;
   static constexpr bool kHasInputs = true;
+  int phi;
   int64_t n, inputs;
   const T *packed, *packed_inputs, *bias;
   const T* from;           // h_{t−1}; null means 0
@@ -246,10 +245,11 @@ template <class T, int Phi> struct ForwardStep {
     return load<T>(packed_inputs + (panel * inputs + symbols[row]) * kPanel<T> + column % kPanel<T>);
   }
   KREISS_INLINE V finish(int64_t row, int64_t column, int64_t left, V z) const {
-    put<T>(to + row * n + column, apply<T, Phi>(z, bias ? get<T>(bias + column, left) : V{}), left);
+    put<T>(to + row * n + column, apply<T>(phi, z, bias ? get<T>(bias + column, left) : V{}), left);
     return V{};
   }
   void gather(int64_t, int64_t, V) const {}
+  KREISS_INLINE void fetch(int64_t at) const { __builtin_prefetch(to + at, 1); }
 };
 
 // The state of a row past its end: what it was, or 0 before the first step
@@ -260,9 +260,10 @@ template <class T> inline void hold(T* to, const T* from, int64_t n) {
     std::memset(to, 0, (size_t)n * sizeof(T));
 }
 
-template <class T, int Phi> void forward_rows(const kreiss_pass& p, int64_t first, int64_t rows) {
+template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_t rows) {
   const int64_t n = p.n;
-  ForwardStep<T, Phi> step = {};
+  ForwardStep<T> step = {};
+  step.phi = p.nonlinearity;
   step.n = n, step.inputs = p.inputs;
   step.packed = (const T*)p.packed, step.packed_inputs = step.packed + packed_size<T>(n, n);
   step.bias = (const T*)p.bias;
@@ -284,10 +285,11 @@ template <class T, int Phi> void forward_rows(const kreiss_pass& p, int64_t firs
 
 // carry = dz_t V, and from it dz of the step before: (grad + carry)·φ'(h). A row past its end has dz = 0 and keeps
 // what it carries. At the end of a piece only the carry is left to do.
-template <class T, int Phi> struct BackwardStep {
+template <class T> struct BackwardStep {
   typedef T Number;
   typedef typename Lanes<T>::V V;
   static constexpr bool kHasInputs = false;
+  int phi;
   int64_t n, time, from_time;
   const T* packed;
   const T* from;           // dz_t
@@ -317,10 +319,16 @@ template <class T, int Phi> struct BackwardStep {
       put<T>(to + at, V{}, left);
       return V{};
     }
-    const V h = get<T>(states + at, left), dz = back * slope<T, Phi>(h);
+    const V h = get<T>(states + at, left), dz = through<T>(phi, back, h);
     put<T>(to + at, dz, left);
-    if constexpr (Phi == KREISS_MODRELU) return h < V{} ? -dz : dz;  // along sign(z) = sign(h); dz is 0 where h is 0
+    if (phi == KREISS_MODRELU) return h < V{} ? -dz : dz;  // along sign(z) = sign(h); dz is 0 where h is 0
     return dz;
+  }
+  KREISS_INLINE void fetch(int64_t at) const {
+    if (at_end) return;
+    __builtin_prefetch(to + at, 1);
+    __builtin_prefetch(states + at);
+    if (grad) __builtin_prefetch(grad + at);
   }
   void gather(int64_t column, int64_t left, V sum) const {
     if (grad_bias && !at_end) put<T>(grad_bias + column, get<T>(grad_bias + column, left) + sum, left);
@@ -361,12 +369,13 @@ inline void add_input_gradient(const kreiss_pass& p, T* to, const T* dz, int64_t
   for (; i < p.inputs; ++i) add_inputs<T, 1>(to + i * n, x + i, p.inputs, dz, rows, n);
 }
 
-template <class T, int Phi> void backward_rows(const kreiss_pass& p, int64_t first, int64_t rows, int64_t thread) {
+template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64_t rows, int64_t thread) {
   const int64_t n = p.n;
   T* sums = (T*)p.sums + thread * (p.inputs + 1) * n;  // of the gradient of U, transposed, and of the bias
   T* grad_inputs = p.grad_inputs ? sums : nullptr;
   if (p.first_piece && p.sums) std::memset(sums, 0, (size_t)((p.inputs + 1) * n) * sizeof(T));
-  BackwardStep<T, Phi> step = {};
+  BackwardStep<T> step = {};
+  step.phi = p.nonlinearity;
   step.n = n;
   step.packed = (const T*)p.packed;
   step.carry = (T*)p.carry + first * n;
@@ -447,15 +456,7 @@ struct FlushDenormals {
 template <class T> void rows_of(const kreiss_pass& p, int64_t first, int64_t rows, int64_t thread) {
   FlushDenormals flush;
   (void)flush;
-#define KREISS_RUN(PHI) \
-  (p.backward ? backward_rows<T, PHI>(p, first, rows, thread) : forward_rows<T, PHI>(p, first, rows))
-  switch (p.nonlinearity) {
-    case KREISS_IDENTITY: KREISS_RUN(KREISS_IDENTITY); break;
-    case KREISS_TANH: KREISS_RUN(KREISS_TANH); break;
-    case KREISS_RELU: KREISS_RUN(KREISS_RELU); break;
-    default: KREISS_RUN(KREISS_MODRELU); break;
-  }
-#undef KREISS_RUN
+  p.backward ? backward_rows<T>(p, first, rows, thread) : forward_rows<T>(p, first, rows);
 }
 
 void run_rows(const kreiss_pass* p, int64_t first, int64_t rows, int64_t thread) {
