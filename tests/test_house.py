@@ -34,7 +34,7 @@ ARROWS = {
     "relational": GROUND | {"linalg", "sets", "recurrence", "layers"},
     "tasks": GROUND,
     "training": GROUND | {"linalg", "sets", "recurrence", "layers", "memory", "relational", "tasks"},
-    "cli": {"version", "errors", "recurrence", "training"},
+    "cli": {"version", "errors", "recurrence", "tasks", "training"},
     "__init__": {"version"},
 }
 
