@@ -49,7 +49,8 @@ def _opened(archive: Path, origin: str) -> Iterator[Packed]:
         with zipfile.ZipFile(archive) if zipfile.is_zipfile(archive) else tarfile.open(archive) as opened:
             yield opened
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"{origin} must be a whole zip or tar archive; got {error}. Fetch it again.") from None
+        reason = str(error).splitlines()[0].rstrip(":.")
+        raise InputError(f"{origin} must be a whole zip or tar archive; got {reason}. Fetch it again.") from None
 
 
 def _members(packed: Packed) -> Iterator[tuple[str, Member]]:

@@ -23,7 +23,7 @@ from kreiss.tasks.archives import unpack
 
 ATTEMPTS = 3  # per mirror, each going on where the one before stopped
 SECONDS = 30  # without a byte before a connection is given up
-PIECE = 1 << 16
+PIECE = 1 << 13  # bytes; what a broken line has brought of an unfinished piece is lost
 
 pooch.get_logger().setLevel(logging.WARNING)
 

@@ -37,7 +37,7 @@ class Utterances(Batch):
 class Frames(Stored):
     """The log-magnitudes of the next frame of a short-time Fourier transform, for every frame of an utterance.
 
-    Sounds are brought to 8 kHz; frames have a periodic Hann window; inputs are ln max(|X|, floor) for samples in
+    Sounds are brought to 8 kHz; frames have a periodic Hann window; inputs are `ln max(|X|, floor)` for samples in
     [−1, 1), not normalised further. The loss is the squared error, averaged over the frequencies and over all frames
     that are not padding. Published values use other scales (scoRNN 1.52 in one paper, 7.36 in another): compare with
     care.

@@ -125,10 +125,11 @@ def _idx(images: str | Path) -> tuple[NDArray[Any], NDArray[Any], dict[Split, ND
 def idx(name: str, raw: bytes) -> NDArray[Any]:
     """The array in an IDX file: 0, 0, 8, number of dimensions; each size as big-endian 32 bits; the values."""
     dimensions = raw[3] if raw[:3] == b"\0\0\x08" and len(raw) > 3 else 0
-    shape = np.frombuffer(raw[4 : 4 + 4 * dimensions], ">u4").astype(int)
-    if not dimensions or len(shape) != dimensions or len(raw) != 4 + 4 * dimensions + shape.prod():
+    start = 4 + 4 * dimensions
+    shape = np.frombuffer(raw[4:start].ljust(4 * dimensions), ">u4").astype(int)
+    if not dimensions or len(raw) != start + shape.prod():
         raise InputError(
             f"{name} must be an IDX file of unsigned bytes; got {len(raw)} bytes that start {raw[:8].hex(' ')!r}. "
             "Give the file as it was published, plain or with .gz."
         )
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
