@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter, validators
 
+from kreiss.commands import data
 from kreiss.version import __version__
 
 app = cyclopts.App(
@@ -16,6 +17,8 @@ app = cyclopts.App(
     version=__version__,
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
 )
+
+app.command(data.app)
 
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
@@ -83,76 +86,6 @@ def doctor() -> int:
 
     print(f"kreiss {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}")
     print(kernel.status())
-    return 0
-
-
-data = cyclopts.App(name="data", help="Find, fetch and check data sets.")
-app.command(data)
-
-
-@data.command(name="list")
-def data_list() -> int:
-    """List the data sets that kreiss knows, their licences and where they are."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from kreiss.tasks.data import listed
-
-    table = Table("name", "what it is", "licence", "where")
-    for row in listed():
-        table.add_row(*row)
-    Console().print(table)
-    return 0
-
-
-@data.command(name="fetch")
-def data_fetch(names: list[str], /) -> int:
-    """Download data sets into the cache, checked; what is on disk already stays.
-
-    Parameters
-    ----------
-    names
-        Names of data sets, see `kreiss data list`.
-    """
-    from kreiss.tasks.data import fetch
-
-    for name in names:
-        print(f"{name}: {fetch(name)}")
-    return 0
-
-
-@data.command(name="verify")
-def data_verify(names: list[str] | None = None, /) -> int:
-    """Compare every file with its checksum; exit code 1 if one differs.
-
-    Parameters
-    ----------
-    names
-        Names of data sets; all that are on disk by default.
-    """
-    from kreiss.tasks.data import verified
-
-    said = list(verified(names))
-    for line, _ in said:
-        print(line)
-    return int(not all(right for _, right in said))
-
-
-@data.command(name="path")
-def data_path(name: str, /) -> int:
-    """Print the folder that holds a data set.
-
-    Parameters
-    ----------
-    name
-        Name of a data set, see `kreiss data list`.
-    """
-    from kreiss.tasks.data import located, missing
-
-    found = located(name)
-    if found is None:
-        raise missing(name)
-    print(found)
     return 0
 
 

@@ -20,6 +20,8 @@ import numpy as np
 import pytest
 
 from kreiss import InputError
+from kreiss.cli import main
+from kreiss.errors import MissingExtra
 from kreiss.tasks import Characters, Pixels, data
 from kreiss.tasks.archives import unpack
 from kreiss.tasks.data import DataSet
@@ -506,6 +508,20 @@ def test_data_fetch_of_what_is_there_says_where(here, monkeypatch):
     for name in data.SETS["ptb"].names:
         monkeypatch.setitem(data.SETS["ptb"].sums, name, hashlib.sha256(b"").hexdigest())
     assert data.fetch("ptb") == here / "cache" / "ptb"
+
+
+def test_a_missing_extra_ends_with_3_and_the_command_that_installs_it(monkeypatch, capsys):
+    def fail() -> int:
+        raise MissingExtra("reading parquet", "parquet", "pyarrow")
+
+    monkeypatch.setattr("kreiss.cli.app", fail)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
+    expected = (
+        "error: reading parquet needs the package pyarrow; it is not installed. Run: pip install 'kreiss[parquet]'.\n"
+    )
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["fetch", "--help"]], ids=repr)

@@ -103,15 +103,15 @@ def test_tables_are_grouped_in_sequences(tmp_path, kind):
         [[4, 5], [7, 2]],
         [[6, 3]],
     ]
-    assert [part.tolist() for part in task.targets] == [[0, 0, 1], [1, 1], [1, 0], [0]]
+    assert [part.tolist() for part in task.asked] == [[0, 0, 1], [1, 1], [1, 0], [0]]
     last = Sequence(table(tmp_path, kind, COLUMNS), group="who", target="label", answers="last")
-    assert [int(part) for part in last.targets] == [1, 1, 0, 0]
+    assert [int(part) for part in last.asked] == [1, 1, 0, 0]
 
 
 def test_several_targets_are_several_outputs(tmp_path):
     task = Sequence(table(tmp_path, "csv", COLUMNS), group="who", target="x, y", kind="regression", standardise=False)
     assert (task.input_size, task.output_size) == (1, 2)
-    assert task.targets[1].tolist() == [[2, 7], [5, 4]]
+    assert task.asked[1].tolist() == [[2, 7], [5, 4]]
 
 
 def test_one_long_sequence_is_cut_in_windows_that_keep_the_order_of_time(tmp_path):

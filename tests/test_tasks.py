@@ -163,6 +163,15 @@ def test_generated_tasks_have_no_epochs_unless_their_set_is_fixed(name, files):
     assert (task.updates_per_epoch(3) is None) == endless
 
 
+@every_task
+def test_a_task_keeps_its_options_by_name_and_can_be_made_again_from_them(name, files):
+    task = SMALL[name](files)
+    options = {option: getattr(task, option) for option in inspect.signature(type(task)).parameters}
+    again = type(task)(**options)
+    assert same(again.train(3, 4, 0), task.train(3, 4, 0))
+    assert same(next(again.held_out("test", 4)), next(task.held_out("test", 4)))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_every_option_of_a_task_is_plain_and_documented(name):
     made = TASKS[name]

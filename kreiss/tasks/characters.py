@@ -70,6 +70,7 @@ class Characters(Task):
         test: float = 0.05,
     ) -> None:
         check_name("characters", characters, ("auto", "bytes", "mikolov"))
+        self.text, self.characters, self.valid, self.test = text, characters, valid, test
         self.chunk = check_size("chunk", chunk)
         self.streams = check_size("streams", streams)
         parts = _parts(text, valid, test)

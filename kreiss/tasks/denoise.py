@@ -23,8 +23,8 @@ class Denoise(Recall):
     are drawn without replacement and sorted. The loss is the mean cross-entropy over all steps, the accuracy is that
     of the last ten, and a network without memory reaches 10 ln 8 / (T + 20).
 
-    Reference: Jing et al., "Gated orthogonal recurrent units", 2019; Kerg's thesis, 2022, 4.6. The first draws symbols 1 to 9
-    and places with replacement.
+    Reference: Jing et al., "Gated orthogonal recurrent units", 2019; Kerg's thesis, 2022, 4.6. The first draws symbols
+    1 to 9 and places with replacement.
 
     Args:
         delay: T.

@@ -81,7 +81,7 @@ class Frames(Stored):
             )
         if not floor > 0:
             raise InputError(f"`floor` must be positive; got floor={floor}. Pass a small magnitude such as 1e-4.")
-        self.floor, self.quality = floor, quality
+        self.sounds, self.path, self.floor, self.quality = sounds, path, floor, quality
         files = CORPORA[sounds](_folder(sounds, path))
         self.files = [file for part in files.values() for file in part]
         edges = np.cumsum([0, *map(len, files.values())])

@@ -62,7 +62,7 @@ class Pixels(Stored):
         else:
             self.pixels, self.labels, self.splits = _idx(images)
             self.brightest = 255
-        self.permutation = permutation
+        self.images, self.permutation = images, permutation
         if permutation is not None:
             order = np.random.RandomState(check_size("permutation", permutation, minimum=0))
             self.pixels = self.pixels[:, order.permutation(self.pixels.shape[1])]

@@ -69,19 +69,22 @@ class Sequence(Stored):
         found = load(Path(path), Path(targets) if targets else None, target, group, every)
         if window and not every:
             raise InputError('`window` needs an answer at every step; got answers="last". Leave one of them out.')
+        self.path, self.targets, self.target, self.group = path, targets, target, group
+        self.window, self.valid, self.test, self.standardise = window, valid, test, standardise
         self.sequences, self.splits = _shared_out(found, check_size("window", window, minimum=0), valid, test)
-        self._standardise(standardise)
-        self._set_targets(kind)
+        self._set_inputs()
+        self._set_asked(kind)
 
-    def _standardise(self, standardise: bool) -> None:
+    def _set_inputs(self) -> None:
+        """Standardise the inputs, if that is wished."""
         steps = np.concatenate([self.sequences.inputs[member] for member in self.splits["train"]]).astype(np.float64)
-        deviation = steps.std(0) if standardise else np.ones(steps.shape[1])
-        self.mean = steps.mean(0) if standardise else np.zeros(steps.shape[1])
+        deviation = steps.std(0) if self.standardise else np.ones(steps.shape[1])
+        self.mean = steps.mean(0) if self.standardise else np.zeros(steps.shape[1])
         self.scale = np.where(deviation > 0, deviation, 1.0)
         self.inputs = [(part - self.mean) / self.scale for part in self.sequences.inputs]
         self.input_size = steps.shape[1]
 
-    def _set_targets(self, kind: str) -> None:
+    def _set_asked(self, kind: str) -> None:
         """Classes become indices into `classes`; numbers stay as they are."""
         joined = np.concatenate([np.atleast_2d(part) for part in self.sequences.targets])
         whole = joined.dtype.kind in "biuUSO"
@@ -93,7 +96,7 @@ class Sequence(Stored):
                 )
             self.classes = np.unique(joined)
             self.output_size, self.metric, self.higher_is_better = len(self.classes), "accuracy", True
-            self.targets = [np.searchsorted(self.classes, part[..., 0]) for part in self.sequences.targets]
+            self.asked = [np.searchsorted(self.classes, part[..., 0]) for part in self.sequences.targets]
         else:
             if joined.dtype.kind not in "biuf" or not np.isfinite(joined.astype(np.float64)).all():
                 raise InputError(
@@ -101,12 +104,12 @@ class Sequence(Stored):
                     "Correct them, or pass kind='classification'."
                 )
             self.output_size = joined.shape[1]
-            self.targets = [part.astype(np.float64) for part in self.sequences.targets]
+            self.asked = [part.astype(np.float64) for part in self.sequences.targets]
 
     def assemble(self, members: NDArray[Any]) -> Batch:
         lengths = torch.tensor([len(self.inputs[member]) for member in members])
         inputs = _padded([self.inputs[member] for member in members], 0.0)
-        some = [self.targets[member] for member in members]
+        some = [self.asked[member] for member in members]
         padding = NOTHING if self.kind == "classification" else 0.0
         targets = _padded(some, padding) if self.answers == "every" else torch.as_tensor(np.stack(some))
         uneven = bool((lengths != lengths[0]).any())
@@ -140,7 +143,7 @@ class Sequence(Stored):
         """Inputs, with a one appended, and targets of all steps that are answered."""
         members, last = self.splits[split], slice(-1, None) if self.answers == "last" else slice(None)
         x = np.concatenate([self.inputs[member][last] for member in members])
-        some = [self.targets[member] for member in members]
+        some = [self.asked[member] for member in members]
         return np.pad(x, ((0, 0), (0, 1)), constant_values=1.0), (
             np.stack if self.answers == "last" else np.concatenate
         )(some)
