@@ -176,6 +176,15 @@ def test_a_download_is_decompressed_checked_and_leaves_nothing_else_behind(here,
     assert [path for path, _ in tiny.asked] == ["/a/one.txt.gz", "/a/two.txt.gz"]
 
 
+def test_a_terminal_shows_how_far_a_download_is(here, tiny, monkeypatch, capsys):
+    data.fetch("tiny")
+    assert not capsys.readouterr().err
+    (here / "cache" / "tiny" / "one.txt").unlink()
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take any output for a terminal
+    data.fetch("tiny")
+    assert "one.txt.gz" in capsys.readouterr().err
+
+
 def test_a_line_that_breaks_off_is_taken_up_where_it_stopped(here, tiny, monkeypatch):
     tiny.cut_after = 5 * PIECE + 1
     data.fetch("tiny")

@@ -185,6 +185,11 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, arrays, options, said):
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_must_be_given():
+    with pytest.raises(InputError, match=r"^`path` must name a file of sequences; got none\. Pass an \.npz"):
+        Sequence()
+
+
 def test_files_that_do_not_fit_are_refused(tmp_path):
     path = table(tmp_path, "csv", COLUMNS)
     with pytest.raises(InputError, match=r"unknown column of .* 'lable'. Did you mean 'label'"):

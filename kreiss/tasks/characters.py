@@ -171,7 +171,8 @@ def _parts(text: str | Path, valid: float, test: float) -> list[bytes]:
 
 def _coded(parts: list[bytes]) -> tuple[bytes, dict[Split, NDArray[Any]]]:
     """The sorted bytes that occur, and each part as indices into them."""
-    alphabet = bytes(sorted(set().union(*parts)))
+    read = [np.frombuffer(part, dtype=np.uint8) for part in parts]
+    found = np.flatnonzero(np.sum([np.bincount(part, minlength=256) for part in read], axis=0))
     codes = np.zeros(256, dtype=np.uint8)
-    codes[list(alphabet)] = np.arange(len(alphabet))
-    return alphabet, {name: codes[np.frombuffer(part, dtype=np.uint8)] for name, part in zip(PARTS, parts, strict=True)}
+    codes[found] = np.arange(len(found))
+    return bytes(found.tolist()), {name: codes[part] for name, part in zip(PARTS, read, strict=True)}

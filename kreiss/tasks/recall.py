@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from kreiss.errors import check_size
+from kreiss.errors import InputError, check_size
 from kreiss.tasks.base import Batch, Totals
 from kreiss.tasks.generated import Generated
 from kreiss.tasks.losses import classified, cross_entropy, surprise
@@ -45,6 +45,11 @@ class Recall(Generated):
 
 def delays(value: str | int | tuple[int, ...] | list[int]) -> tuple[int, ...]:
     """Delays from "200,400", 200 or (200, 400)."""
-    parts = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-    listed = [parts] if isinstance(parts, int) else parts
-    return tuple(check_size("test_delays", int(part) if str(part).strip().isdigit() else part) for part in listed)
+    if isinstance(value, str):
+        try:
+            value = [int(part) for part in value.split(",") if part.strip()]
+        except ValueError:
+            raise InputError(
+                f"`test_delays` must be whole numbers separated by commas; got {value!r}. Pass for example 200,400."
+            ) from None
+    return tuple(check_size("test_delays", part) for part in ([value] if isinstance(value, int) else value))

@@ -50,7 +50,7 @@ class Sequence(Stored):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path = "",
         *,
         targets: str | Path | None = None,
         target: str = "target",
@@ -62,6 +62,8 @@ class Sequence(Stored):
         test: float = 0.1,
         standardise: bool = True,
     ) -> None:
+        if not path:
+            raise InputError("`path` must name a file of sequences; got none. Pass an .npz, .npy, .csv or .parquet.")
         check_name("kind", kind, ("auto", "regression", "classification"))
         check_name("answers", answers, ("every", "last"))
         self.answers = "last" if answers == "last" else "every"
