@@ -83,7 +83,7 @@ def main() -> None:
     for seed in range(arguments.seeds):
         kept.append(run(arguments.blocks, seed))
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps({"baseline": Copy(200).baseline(), "runs": kept}, indent=1) + "\n")
+        RESULTS.write_text(json.dumps({"baseline": Copy(200).baseline()["loss"], "runs": kept}, indent=1) + "\n")
         last = kept[-1]
         table()
         print(f"seed {seed}: test loss {last['test_loss']:.5f}, accuracy {last['test_accuracy']:.4f}")

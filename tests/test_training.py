@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 import kreiss
 from catalogue import LAYERS, OURS
-from kreiss.tasks import Copy
+from kreiss.tasks import Batch, Copy
 from kreiss.training import Readout, evaluate, train
 from kreiss.training.demo import run
 
@@ -331,19 +331,23 @@ def test_the_baseline_is_its_closed_form_and_the_loss_of_the_best_network_withou
     logits = torch.zeros(delay + 20, 7, 9, dtype=torch.float64)
     logits[: delay + 10, :, BLANK] = 50.0
     logits[delay + 10 :, :, BLANK] = -50.0
-    assert task.baseline() == pytest.approx(10 * math.log(8) / (delay + 20), abs=1e-15)
-    assert float(task.loss(logits, targets)) == pytest.approx(task.baseline(), abs=1e-6)
+    assert task.baseline()["loss"] == pytest.approx(10 * math.log(8) / (delay + 20), abs=1e-15)
+    assert float(task.loss(logits, Batch(logits, targets))) == pytest.approx(task.baseline()["loss"], abs=1e-6)
 
 
 def test_the_accuracy_counts_the_recalled_symbols_only():
     task = Copy(3)
     _, targets = task.sample(4, seeded())
     logits = nn.functional.one_hot(targets, 9).double() * 50
-    assert task.metrics(logits, targets) == {"loss": pytest.approx(0, abs=1e-9), "accuracy": 1.0}
+
+    def metrics() -> dict[str, float]:
+        return task.metrics(task.totals(logits, Batch(logits, targets)))
+
+    assert metrics() == {"loss": pytest.approx(0, abs=1e-9), "accuracy": 1.0}
     logits[:-10] = 0  # what comes before does not count
-    assert task.metrics(logits, targets)["accuracy"] == 1.0
+    assert metrics()["accuracy"] == 1.0
     logits[-10:-5] = logits[-10:-5].roll(1, -1)
-    assert task.metrics(logits, targets)["accuracy"] == 0.5
+    assert metrics()["accuracy"] == 0.5
 
 
 # ---------------------------------------------------------------- the loop
@@ -446,7 +450,7 @@ def demo() -> str:
 
 def test_the_demo_prints_a_table_of_four_networks_with_their_moduli():
     said = demo()
-    assert f"{Copy(5).baseline():.4f}" in said
+    assert f"{Copy(5).baseline()['loss']:.4f}" in said
     assert all(heading in said for heading in ("test loss", "accuracy", "min |λ|", "mean |λ|", "max |λ|"))
     rows = {line.split()[1]: line.split("│")[1:-1] for line in said.splitlines() if line.startswith("│")}
     assert list(rows) == ["NNRNN", "ExpRNN", "RNN", "LSTM"]

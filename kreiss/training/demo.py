@@ -44,7 +44,7 @@ def run(*, delay: int, hidden: int, steps: int, seed: int, console: Console | No
     task = Copy(delay)
     console.print(
         f"Copy task: 10 symbols, delay {delay}, {hidden} hidden units, {steps} updates of 10 sequences, seed {seed}."
-        f" A network without memory reaches loss {task.baseline():.4f}."
+        f" A network without memory reaches loss {task.baseline()['loss']:.4f}."
     )
     with _progress(console) as progress:
         rows = [_train_entry(entry, task, hidden, steps, seed, progress) for entry in ENTRIES]
@@ -80,7 +80,7 @@ def _train_entry(entry: Entry, task: Copy, hidden: int, steps: int, seed: int, p
 
 
 def _table(rows: list[dict[str, Any]], task: Copy) -> Table:
-    table = Table(title=f"After training (500 held-out sequences; memoryless loss {task.baseline():.4f})")
+    table = Table(title=f"After training (500 held-out sequences; memoryless loss {task.baseline()['loss']:.4f})")
     for heading in ("network", "parameters", "test loss", "accuracy", "min |λ|", "mean |λ|", "max |λ|"):
         table.add_column(heading, justify="left" if heading == "network" else "right")
     for row in rows:

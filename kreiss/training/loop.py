@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError, check_size
+from kreiss.tasks.base import Batch, Totals
 from kreiss.training.groups import penalty
 
 
@@ -20,9 +21,11 @@ class Task(Protocol):
 
     def sample(self, batch: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]: ...
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor: ...
+    def loss(self, output: Tensor, batch: Batch) -> Tensor: ...
 
-    def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, float]: ...
+    def totals(self, output: Tensor, batch: Batch) -> Totals: ...
+
+    def metrics(self, totals: Totals) -> dict[str, float]: ...
 
 
 class Readout(nn.Module):
@@ -62,7 +65,7 @@ def train(
     for step in range(1, steps + 1):
         inputs, targets = task.sample(batch, generator)
         optimizer.zero_grad(set_to_none=True)
-        loss = task.loss(model(inputs), targets)
+        loss = task.loss(model(inputs), Batch(inputs, targets))
         if not torch.isfinite(loss):
             raise InputError(
                 f"the training loss must be finite; got {float(loss.detach())} at step {step}. Lower the learning rate."
@@ -79,7 +82,7 @@ def evaluate(model: nn.Module, task: Task, sequences: int = 500, *, seed: int = 
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        return task.metrics(model(inputs), targets)
+        return task.metrics(task.totals(model(inputs), Batch(inputs, targets)))
     finally:
         for module, training in modes.items():
             module.training = training
