@@ -10,52 +10,82 @@ from kreiss.version import __version__
 
 if TYPE_CHECKING:
     from kreiss.errors import InputError
-    from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN, Stream
-    from kreiss.sets import Free, Orthogonal, Schur, Set, Stacked, constrain
+    from kreiss.layers import (
+        EURNN,
+        GRU,
+        IRNN,
+        LSTM,
+        NNRNN,
+        RNN,
+        URNN,
+        ComplexNNRNN,
+        ExpRNN,
+        FullURNN,
+        OrthRNN,
+        RecurrentLayer,
+        ScoRNN,
+        ScuRNN,
+        Stream,
+    )
+    from kreiss.sets import ComplexSchur, Free, Orthogonal, Schur, Set, Stacked, Unitary, constrain
     from kreiss.training import param_groups, penalty, rebase, roles
 
 _HOME = {
+    "EURNN": "layers",
     "GRU": "layers",
     "IRNN": "layers",
     "LSTM": "layers",
     "NNRNN": "layers",
     "RNN": "layers",
+    "URNN": "layers",
+    "ComplexNNRNN": "layers",
+    "ComplexSchur": "sets",
     "ExpRNN": "layers",
     "Free": "sets",
+    "FullURNN": "layers",
     "InputError": "errors",
     "OrthRNN": "layers",
     "Orthogonal": "sets",
     "RecurrentLayer": "layers",
     "Schur": "sets",
     "ScoRNN": "layers",
+    "ScuRNN": "layers",
     "Set": "sets",
     "Stacked": "sets",
     "Stream": "layers",
+    "Unitary": "sets",
     "constrain": "sets",
     "param_groups": "training",
     "penalty": "training",
     "rebase": "training",
     "roles": "training",
 }
-_ROOMS = ("errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
+_ROOMS = ("errors", "layers", "linalg", "optim", "recurrence", "sets", "tasks", "training")
 
 __all__ = [
+    "EURNN",
     "GRU",
     "IRNN",
     "LSTM",
     "NNRNN",
     "RNN",
+    "URNN",
+    "ComplexNNRNN",
+    "ComplexSchur",
     "ExpRNN",
     "Free",
+    "FullURNN",
     "InputError",
     "OrthRNN",
     "Orthogonal",
     "RecurrentLayer",
     "Schur",
     "ScoRNN",
+    "ScuRNN",
     "Set",
     "Stacked",
     "Stream",
+    "Unitary",
     "__version__",
     "constrain",
     "param_groups",

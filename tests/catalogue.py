@@ -9,6 +9,7 @@ from torch import nn
 
 import kreiss
 from kreiss.layers import REGISTRY
+from kreiss.layers.complexlayer import ComplexLayer
 from kreiss.sets.orthogonal_methods import METHODS
 
 # name → the set of a given size
@@ -23,6 +24,14 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "schur-paper": lambda n: kreiss.Schur(n, "paper"),
     "schur-clamped": lambda n: kreiss.Schur(n, radius=0.9),
     "schur-expm": lambda n: kreiss.Schur(n, orthogonal="expm"),
+    "unitary-trivialization": kreiss.Unitary,
+    "unitary-scaled-cayley": lambda n: kreiss.Unitary(n, "scaled_cayley"),
+    "unitary-fourier": lambda n: kreiss.Unitary(min(n, 5), "fourier"),  # larger ones are not found from a matrix
+    "unitary-mesh": lambda n: kreiss.Unitary(n, "mesh"),
+    "unitary-few-layers": lambda n: kreiss.Unitary(n, "mesh", capacity=max(n // 2, 1)),
+    "unitary-butterfly": lambda n: kreiss.Unitary(n, "butterfly"),
+    "complexschur": kreiss.ComplexSchur,
+    "complexschur-clamped": lambda n: kreiss.ComplexSchur(n, radius=0.9),
     "schur-real": lambda n: kreiss.Schur(n, real=((n + 1) // 2, n // 2)),
 }
 
@@ -31,11 +40,27 @@ LAYERS: dict[str, Callable[..., Any]] = {
     **REGISTRY,
     "nnrnn-paper": lambda *sizes, **options: kreiss.NNRNN(*sizes, blocks="paper", **options),
     "nnrnn-clamped": lambda *sizes, **options: kreiss.NNRNN(*sizes, radius=0.95, **options),
+    "urnn-structured": lambda *sizes, **options: kreiss.URNN(*sizes, structured=True, **options),
+    "eurnn-structured": lambda *sizes, **options: kreiss.EURNN(*sizes, structured=True, **options),
+    "eurnn-fft": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, **options),
+    "eurnn-fft-structured": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, structured=True, **options),
+    "complexnnrnn-clamped": lambda *sizes, **options: kreiss.ComplexNNRNN(*sizes, radius=0.95, **options),
     "exprnn-expm": lambda *sizes, **options: kreiss.ExpRNN(*sizes, orthogonal="expm", **options),
 }
 
 # those built on our own recurrence, and not on torch's gated layers
 OURS = {name: make for name, make in LAYERS.items() if name not in ("lstm", "gru")}
+
+# those whose units are complex: two real features per unit of hidden_size
+COMPLEX = {name: make for name, make in OURS.items() if issubclass(type(make(1, 1)), ComplexLayer)}
+
+# those that apply their recurrent matrix as a product of sparse ones, which the kernel does not
+STRUCTURED = {name: make for name, make in COMPLEX.items() if name.endswith("structured")}
+
+
+def width(name: str, hidden: int) -> int:
+    """Features of states and outputs of a layer of hidden_size=hidden."""
+    return 2 * hidden if name in COMPLEX else hidden
 
 
 def state_of(layer: nn.Module, state: Any) -> list[Any]:

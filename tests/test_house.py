@@ -27,6 +27,7 @@ ARROWS = {
     "version": set(),
     "derivatives": set(),
     "linalg": GROUND,
+    "optim": GROUND | {"linalg"},
     "sets": GROUND | {"derivatives", "linalg"},
     "recurrence": GROUND | {"derivatives", "linalg", "sets"},
     "layers": GROUND | {"linalg", "sets", "recurrence"},

@@ -3,7 +3,10 @@
 from torch import nn
 
 from kreiss.layers.base import RecurrentLayer
+from kreiss.layers.complexnnrnn import ComplexNNRNN
+from kreiss.layers.eurnn import EURNN
 from kreiss.layers.exprnn import ExpRNN
+from kreiss.layers.fullurnn import FullURNN
 from kreiss.layers.gru import GRU
 from kreiss.layers.irnn import IRNN
 from kreiss.layers.lstm import LSTM
@@ -11,7 +14,9 @@ from kreiss.layers.nnrnn import NNRNN
 from kreiss.layers.orthrnn import OrthRNN
 from kreiss.layers.rnn import RNN
 from kreiss.layers.scornn import ScoRNN
+from kreiss.layers.scurnn import ScuRNN
 from kreiss.layers.stream import Stream
+from kreiss.layers.urnn import URNN
 
 REGISTRY: dict[str, type[nn.Module]] = {
     "rnn": RNN,
@@ -20,8 +25,30 @@ REGISTRY: dict[str, type[nn.Module]] = {
     "exprnn": ExpRNN,
     "scornn": ScoRNN,
     "nnrnn": NNRNN,
+    "scurnn": ScuRNN,
+    "urnn": URNN,
+    "eurnn": EURNN,
+    "fullurnn": FullURNN,
+    "complexnnrnn": ComplexNNRNN,
     "lstm": LSTM,
     "gru": GRU,
 }
 
-__all__ = ["GRU", "IRNN", "LSTM", "NNRNN", "REGISTRY", "RNN", "ExpRNN", "OrthRNN", "RecurrentLayer", "ScoRNN", "Stream"]
+__all__ = [
+    "EURNN",
+    "GRU",
+    "IRNN",
+    "LSTM",
+    "NNRNN",
+    "REGISTRY",
+    "RNN",
+    "URNN",
+    "ComplexNNRNN",
+    "ExpRNN",
+    "FullURNN",
+    "OrthRNN",
+    "RecurrentLayer",
+    "ScoRNN",
+    "ScuRNN",
+    "Stream",
+]

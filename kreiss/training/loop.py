@@ -35,7 +35,8 @@ class Readout(nn.Module):
         super().__init__()
         self.layer = layer
         like = next(layer.parameters())
-        self.readout = nn.Linear(int(layer.hidden_size), output_size, device=like.device, dtype=like.dtype)  # type: ignore[arg-type]
+        width = getattr(layer, "state_size", layer.hidden_size)  # a complex layer puts out two reals per unit
+        self.readout = nn.Linear(int(width), output_size, device=like.device, dtype=like.dtype)  # type: ignore[arg-type]
         nn.init.xavier_normal_(self.readout.weight, generator=generator)
         nn.init.zeros_(self.readout.bias)
 
