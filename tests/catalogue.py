@@ -11,8 +11,15 @@ import kreiss
 from kreiss.layers import REGISTRY
 from kreiss.layers.complexlayer import ComplexLayer
 from kreiss.sets.orthogonal_methods import METHODS
+from kreiss.sets.unitary import UNITARY_METHODS
 
-# name → the set of a given size
+
+def half(n: int) -> int:
+    """Complex units that make a real matrix of size n, or of n + 1 where n is odd."""
+    return (n + 1) // 2
+
+
+# name → the set of a given size, of the next even one where units are complex
 SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "free": kreiss.Free,
     **{f"orthogonal-{method}": (lambda n, method=method: kreiss.Orthogonal(n, method)) for method in METHODS},
@@ -24,14 +31,10 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "schur-paper": lambda n: kreiss.Schur(n, "paper"),
     "schur-clamped": lambda n: kreiss.Schur(n, radius=0.9),
     "schur-expm": lambda n: kreiss.Schur(n, orthogonal="expm"),
-    "unitary-trivialization": kreiss.Unitary,
-    "unitary-scaled-cayley": lambda n: kreiss.Unitary(n, "scaled_cayley"),
-    "unitary-fourier": lambda n: kreiss.Unitary(min(n, 5), "fourier"),  # larger ones are not found from a matrix
-    "unitary-mesh": lambda n: kreiss.Unitary(n, "mesh"),
-    "unitary-few-layers": lambda n: kreiss.Unitary(n, "mesh", capacity=max(n // 2, 1)),
-    "unitary-butterfly": lambda n: kreiss.Unitary(n, "butterfly"),
-    "complexschur": kreiss.ComplexSchur,
-    "complexschur-clamped": lambda n: kreiss.ComplexSchur(n, radius=0.9),
+    **{f"unitary-{method}": (lambda n, method=method: kreiss.Unitary(half(n), method)) for method in UNITARY_METHODS},
+    "unitary-few-layers": lambda n: kreiss.Unitary(half(n), "mesh", capacity=1),
+    "complexschur": lambda n: kreiss.ComplexSchur(half(n)),
+    "complexschur-clamped": lambda n: kreiss.ComplexSchur(half(n), radius=0.9),
     "schur-real": lambda n: kreiss.Schur(n, real=((n + 1) // 2, n // 2)),
 }
 
@@ -61,6 +64,11 @@ STRUCTURED = {name: make for name, make in COMPLEX.items() if name.endswith("str
 def width(name: str, hidden: int) -> int:
     """Features of states and outputs of a layer of hidden_size=hidden."""
     return 2 * hidden if name in COMPLEX else hidden
+
+
+def units(name: str, features: int) -> int:
+    """The hidden_size at which states of a layer have so many features."""
+    return features // 2 if name in COMPLEX else features
 
 
 def state_of(layer: nn.Module, state: Any) -> list[Any]:

@@ -20,16 +20,19 @@ def cmodrelu(z: Tensor, bias: Tensor | None) -> Tensor:
     Neighbouring entries (re, im) are one complex number; its b is the mean of their two biases, which layers give
     equal.
     """
-    pairs = z.unflatten(-1, (-1, 2))
-    square = pairs.square().sum(-1, keepdim=True)
+    square = _pair_sum(z.square())
     zero = square == 0
     modulus = torch.where(zero, 1.0, square).sqrt()  # 1 and not 0, whose root has no derivative
-    above = modulus if bias is None else modulus + _mean_of_pairs(bias.to(z.dtype))
-    return (pairs * torch.where(zero, 0.0, above.relu() / modulus)).flatten(-2)
+    above = modulus if bias is None else modulus + _pair_sum(bias.to(z.dtype)) / 2
+    return z * torch.where(zero, 0.0, above.relu() / modulus)
 
 
-def _mean_of_pairs(values: Tensor) -> Tensor:
-    return values.unflatten(-1, (-1, 2)).mean(-1, keepdim=True)
+def _pair_sum(values: Tensor) -> Tensor:
+    """The sum of each pair of neighbours, in both places."""
+    if torch.compiler.is_exporting():  # a view of pairs would take sizes of the batch into the body of a scan
+        first = torch.arange(values.shape[-1], device=values.device) % 2 == 0
+        return values + torch.where(first, values.roll(-1, -1), values.roll(1, -1))
+    return values + values.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
 
 
 def _biased(phi: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor | None], Tensor]:
@@ -57,12 +60,11 @@ def through(nonlinearity: str, back: Tensor, h: Tensor, bias: Tensor | None) -> 
     """The gradient to z, from that to h = φ(z; b)."""
     if nonlinearity != "cmodrelu":
         return back * SLOPE[nonlinearity](h)
-    g, u, modulus = back.unflatten(-1, (-1, 2)), *_direction(h)
-    along = u * (u * g).sum(-1, keepdim=True)
-    inner = modulus if bias is None else modulus - _mean_of_pairs(bias.to(h.dtype))  # |z|
+    u, modulus = _direction(h)
+    along = u * _pair_sum(u * back)
+    inner = modulus if bias is None else modulus - _pair_sum(bias.to(h.dtype)) / 2  # |z|
     smallest = torch.finfo(h.dtype).eps * modulus  # |z| is not known better than this
-    across = (g - along) * torch.where(modulus == 0, 0.0, modulus / torch.maximum(inner, smallest))
-    return (along + across).flatten(-2)
+    return along + (back - along) * torch.where(modulus == 0, 0.0, modulus / torch.maximum(inner, smallest))
 
 
 def to_bias(nonlinearity: str, grad_z: Tensor, h: Tensor) -> Tensor:
@@ -70,12 +72,11 @@ def to_bias(nonlinearity: str, grad_z: Tensor, h: Tensor) -> Tensor:
     if nonlinearity == "modrelu":  # the bias acts along sign(z) = sign(h)
         return grad_z * h.sign()
     if nonlinearity == "cmodrelu":  # along z/|z| = h/|h|, for both entries of a pair alike
-        return _mean_of_pairs(grad_z * _direction(h)[0].flatten(-2)).expand(*h.shape[:-1], -1, 2).flatten(-2)
+        return _pair_sum(grad_z * _direction(h)[0]) / 2
     return grad_z
 
 
 def _direction(h: Tensor) -> tuple[Tensor, Tensor]:
     """h/|h| of every pair, 0 where h is 0, and |h|."""
-    pairs = h.unflatten(-1, (-1, 2))
-    modulus = pairs.square().sum(-1, keepdim=True).sqrt()
-    return pairs / torch.where(modulus == 0, 1.0, modulus), modulus
+    modulus = _pair_sum(h.square()).sqrt()
+    return h / torch.where(modulus == 0, 1.0, modulus), modulus

@@ -80,7 +80,7 @@ class ComplexSchur(Set):
     def core(self, *free: Tensor) -> Tensor:
         """Λ + T, the complex matrix in the basis P."""
         self.check_free(free)
-        real, imaginary = free[-1].split(len(free[-1]) // 2)
+        real, imaginary = free[-1].view(2, self.units * (self.units - 1) // 2).unbind(0)
         index = self.constant("index", real.device)
         t = torch.complex(linalg.place(real, index, self.units), linalg.place(imaginary, index, self.units))
         return t + torch.diag_embed(self.eigenvalues(*free))
