@@ -75,6 +75,40 @@ def bench(
 
 
 @app.command
+def export(
+    source: str,
+    /,
+    *,
+    to: Literal["onnx", "torch"] = "onnx",
+    verify: bool = False,
+    symbols: bool = False,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+) -> int:
+    """Write a trained run or a saved model to one file for inference, with open time and batch.
+
+    The file needs neither kreiss nor the free parameters: recurrent matrices are computed once, time is a scan.
+
+    Parameters
+    ----------
+    source
+        A run folder, or a model's file.
+    to
+        ONNX, or a program of torch.export.
+    verify
+        Run the file at several lengths and batch sizes and print the largest difference from the model; a file that
+        differs is not kept.
+    symbols
+        The model is a bare layer that takes integer symbols.
+    output
+        The file to write; by default next to the source.
+    """
+    from kreiss.training.export import export_saved
+
+    print(export_saved(source, output, to=to, verify=verify, symbols=symbols))
+    return 0
+
+
+@app.command
 def doctor() -> int:
     """Say in a few lines what is installed and whether the fast kernel runs."""
     import torch
@@ -87,15 +121,17 @@ def doctor() -> int:
 
 
 def main() -> None:
-    """Run the command line; bad input is one line and exit code 2, Ctrl-C is 130."""
+    """Run the command line; bad input is one line and exit code 2, a missing extra 3, Ctrl-C 130."""
     try:
         sys.exit(app())
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except ValueError as error:
+        from kreiss.errors import MissingExtra
+
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(3 if isinstance(error, MissingExtra) else 2)
 
 
 if __name__ == "__main__":
