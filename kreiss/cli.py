@@ -50,10 +50,12 @@ def bench(
     quick: bool = False,
     work: list[Literal["copy", "psMNIST", "PTB", "streaming"]] | None = None,
     json: Path | None = None,
+    plot: Path | None = None,
 ) -> int:
-    """Measure speed on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, the plain loop and the products alone.
+    """Measure speed and memory on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, geotorch, the products alone.
 
-    All contenders take turns in one process; a table shows medians, quartiles and the ratio of our time to theirs.
+    All contenders take turns in one process; a table shows medians, quartiles, the ratio of our time to theirs, and the
+    peak of memory as a multiple of the states of the sequence.
 
     Parameters
     ----------
@@ -63,12 +65,14 @@ def bench(
         Only these works; all four by default.
     json
         Write all numbers to this file.
+    plot
+        Draw the rates against the measured roof to this file (extra `plots`).
     """
     from json import dumps
 
     from kreiss.training.bench import run
 
-    found = run(quick=quick, names=list(work) if work else None)
+    found = run(quick=quick, names=list(work) if work else None, plot=plot)
     if json is not None:
         json.write_text(dumps(found, indent=1) + "\n")
     return 0
