@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -186,6 +187,7 @@ def measure_recompute(
 
 def measure_compile(rounds: int = 5) -> dict[str, Any]:
     """Seconds that the first compiled pass takes longer than the next one, forward and backward, lengths in turns."""
+    warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")  # as asked for above
     seconds: dict[str, list[float]] = {str(steps): [] for steps in COMPILED_AT}
     for turn in track(range(rounds + 1), "compile"):
         for steps in COMPILED_AT if turn % 2 else reversed(COMPILED_AT):

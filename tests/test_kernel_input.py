@@ -248,6 +248,85 @@ def test_nan_and_infinity_in_gradients_crash_nothing_and_are_not_lost(value, non
         assert not found.isfinite().all(), name
 
 
+def gradients(tensors: dict[str, Tensor], grad: Tensor, **options) -> tuple[Tensor, ...]:
+    leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in tensors.items()}
+    return torch.autograd.grad(cell(**leaves, **options)[0], list(leaves.values()), grad)
+
+
+@pytest.mark.xfail(strict=True, reason="the kernel multiplies by a slope of 0 or 1 where torch selects")
+def test_nan_and_infinity_anywhere_reach_the_gradients_that_they_reach_in_the_plain_loop():
+    grad = torch.randn(3, 4, 9, dtype=F64)
+    for nonlinearity, value, where in itertools.product(NONLINEARITIES, (NAN, INF, -INF), NAMES):
+        if (nonlinearity, where) == ("modrelu", "bias"):
+            continue  # from h = NaN alone one cannot tell a threshold that is NaN, which torch's gradient passes by
+        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 9, 2, F64).items()}
+        tensors[where].view(-1)[1] = value
+        found = gradients(tensors, grad, nonlinearity=nonlinearity)
+        with reference_only():
+            expected = gradients(tensors, grad, nonlinearity=nonlinearity)
+        for name, one, other in zip(NAMES, found, expected, strict=True):
+            assert finite_where_the_loop_is(one, other), (nonlinearity, value, where, name)
+
+
+@pytest.mark.xfail(strict=True, reason="a unit that is off does not stop NaN; a first state of zeros hides NaN from V")
+def test_nan_in_an_incoming_gradient_reaches_what_it_reaches_in_the_plain_loop():
+    for nonlinearity, step, first in itertools.product(NONLINEARITIES, (0, 1, 2), (0.0, 1.0)):
+        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 9, 2, F64).items()}
+        tensors["h0"] *= first
+        grad = torch.ones(3, 4, 9, dtype=F64)
+        grad[step, 1, 2] = NAN
+        found = gradients(tensors, grad, nonlinearity=nonlinearity)
+        with reference_only():
+            expected = gradients(tensors, grad, nonlinearity=nonlinearity)
+        for name, one, other in zip(tensors, found, expected, strict=True):
+            assert finite_where_the_loop_is(one, other), (nonlinearity, step, first, name)
+
+
+# ---------------------------------------------------------------- arguments of `cell` that do not fit one another
+
+
+def refused_or_as_the_loop(tensors: dict[str, Tensor], **options) -> bool:
+    """Whether the kernel's path raises, or computes what the plain loop computes and raises where that does."""
+    try:
+        found = cell(**tensors, nonlinearity="tanh", **options)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return True
+    try:
+        with reference_only():
+            expected = cell(**tensors, nonlinearity="tanh", **options)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return False
+    return all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, expected, strict=True))
+
+
+# what is given instead of a fitting argument; each larger than needed, so that nothing is read outside of it
+UNFIT: dict[str, dict[str, Tensor]] = {
+    "bias of another dtype": {"bias": torch.randn(5, dtype=F64)},
+    "bias too long": {"bias": torch.randn(9)},
+    "lengths of another dtype": {"lengths": torch.tensor([3.0, 1.0], dtype=F64)},
+    "lengths of more sequences": {"lengths": torch.tensor([3, 1, 2])},
+    "features that the weight does not take": {"x": torch.randn(3, 2, 4)},
+    "a first state for more sequences": {"h0": torch.randn(4, 5)},
+    "no features": {"x": torch.zeros(3, 2, 0), "weight": torch.zeros(5, 0)},
+    "symbols that are truth values": {"x": torch.zeros(3, 2, dtype=torch.bool)},
+}
+
+
+@pytest.mark.xfail(strict=True, reason="`cell` hands the kernel what it did not check")
+@pytest.mark.parametrize("case", UNFIT)
+def test_arguments_that_do_not_fit_are_refused_or_mean_what_they_mean_in_the_plain_loop(case):
+    tensors = {name: tensor.detach() for name, tensor in problem(3, 2, 5, 2, torch.float32).items()}
+    assert refused_or_as_the_loop({**tensors, **UNFIT[case]})
+
+
+@pytest.mark.xfail(strict=True, reason="`cell` hands the kernel a bias it did not check")
+def test_a_bias_of_another_dtype_put_into_a_layer_is_refused_or_right():
+    layer, x = kreiss.NNRNN(3, 8), torch.randn(4, 2, 3)
+    given = {"bias_l0": layer.bias_l0.detach().double()}
+    expected = layer(x)[0]
+    assert torch.allclose(torch.func.functional_call(layer, given, (x,))[0], expected, atol=1e-5)
+
+
 # ---------------------------------------------------------------- accuracy
 
 

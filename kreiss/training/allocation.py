@@ -1,8 +1,8 @@
 """Peak memory of a piece of work, to the byte, from the record torch keeps of its own allocations.
 
 The resident size of a process would say less: freed memory that the allocator keeps hides the next use of it, and small
-works drown in everything else. What libraries allocate for themselves, past torch, is not seen here;
-`benchmarks/long_sequences.py` measures the resident size of a fresh process beside it.
+works drown in everything else. Memory that is allocated and never written to counts here, and what libraries allocate
+for themselves, past torch, does not; `benchmarks/long_sequences.py` measures the resident size of a fresh process too.
 """
 
 from __future__ import annotations
