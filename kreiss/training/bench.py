@@ -181,10 +181,10 @@ def _short(ms: float) -> str:
 
 def _summary(works: dict[str, Any]) -> Table:
     """One row per comparison, one column per work: our time by theirs, with quartiles."""
-    table = _columns("time of kreiss by theirs, median of rounds (quartiles)", ("", *works))
+    table = _columns("time of kreiss by theirs: median of rounds, quartiles", ("", *works))
     for name, _, _ in SUMMARY:
         ratios = [work["ratios"][name] for work in works.values()]
-        table.add_row(name, *(f"{r['ratio']:.3f} ({r['low']:.3f}–{r['high']:.3f})" for r in ratios))
+        table.add_row(name, *(f"{r['ratio']:.3f}\n{r['low']:.2f}–{r['high']:.2f}" for r in ratios))
     return table
 
 
