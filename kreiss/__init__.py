@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from kreiss.version import __version__
 
 if TYPE_CHECKING:
-    from kreiss.errors import InputError
+    from kreiss.errors import InputError, MissingExtra
     from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN, Stream
     from kreiss.sets import Free, Orthogonal, Schur, Set, Stacked, constrain
     from kreiss.training import param_groups, penalty, rebase, roles
+    from kreiss.training.export import export
 
 _HOME = {
     "GRU": "layers",
@@ -23,6 +24,7 @@ _HOME = {
     "ExpRNN": "layers",
     "Free": "sets",
     "InputError": "errors",
+    "MissingExtra": "errors",
     "OrthRNN": "layers",
     "Orthogonal": "sets",
     "RecurrentLayer": "layers",
@@ -32,6 +34,7 @@ _HOME = {
     "Stacked": "sets",
     "Stream": "layers",
     "constrain": "sets",
+    "export": "training",
     "param_groups": "training",
     "penalty": "training",
     "rebase": "training",
@@ -48,6 +51,7 @@ __all__ = [
     "ExpRNN",
     "Free",
     "InputError",
+    "MissingExtra",
     "OrthRNN",
     "Orthogonal",
     "RecurrentLayer",
@@ -58,6 +62,7 @@ __all__ = [
     "Stream",
     "__version__",
     "constrain",
+    "export",
     "param_groups",
     "penalty",
     "rebase",

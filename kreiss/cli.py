@@ -53,10 +53,12 @@ def bench(
     quick: bool = False,
     work: list[Literal["copy", "psMNIST", "PTB", "streaming"]] | None = None,
     json: Path | None = None,
+    plot: Path | None = None,
 ) -> int:
-    """Measure speed on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, the plain loop and the products alone.
+    """Measure speed and memory on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, geotorch, the products alone.
 
-    All contenders take turns in one process; a table shows medians, quartiles and the ratio of our time to theirs.
+    All contenders take turns in one process; a table shows medians, quartiles, the ratio of our time to theirs, and the
+    peak of memory as a multiple of the states of the sequence.
 
     Parameters
     ----------
@@ -66,14 +68,50 @@ def bench(
         Only these works; all four by default.
     json
         Write all numbers to this file.
+    plot
+        Draw the rates against the measured roof to this file (extra `plots`).
     """
     from json import dumps
 
     from kreiss.training.bench import run
 
-    found = run(quick=quick, names=list(work) if work else None)
+    found = run(quick=quick, names=list(work) if work else None, plot=plot)
     if json is not None:
         json.write_text(dumps(found, indent=1) + "\n")
+    return 0
+
+
+@app.command
+def export(
+    source: str,
+    /,
+    *,
+    to: Literal["onnx", "torch"] = "onnx",
+    verify: bool = False,
+    symbols: bool = False,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+) -> int:
+    """Write a trained run or a saved model to one file for inference, with open time and batch.
+
+    The file needs neither kreiss nor the free parameters: recurrent matrices are computed once, time is a scan.
+
+    Parameters
+    ----------
+    source
+        A run folder, or a model's file.
+    to
+        ONNX, or a program of torch.export.
+    verify
+        Run the file at several lengths and batch sizes and print the largest difference from the model; a file that
+        differs is not kept.
+    symbols
+        The model is a bare layer that takes integer symbols.
+    output
+        The file to write; by default next to the source.
+    """
+    from kreiss.training.export import export_saved
+
+    print(export_saved(source, output, to=to, verify=verify, symbols=symbols))
     return 0
 
 

@@ -360,23 +360,3 @@ def test_the_doctor_says_in_one_line_whether_the_kernel_runs(monkeypatch, tmp_pa
     finally:
         monkeypatch.undo()
         kernel.library.cache_clear()
-
-
-def test_the_benchmark_measures_every_contender_on_the_same_work(monkeypatch):
-    from io import StringIO
-
-    from rich.console import Console
-
-    from kreiss.training import bench
-
-    works = (bench.Work("tiny", 2, 3, 4, 2, rounds=2), bench.Work("letters", 2, 3, 4, 5, symbols=True, rounds=2))
-    monkeypatch.setattr(bench, "WORKS", works)
-    monkeypatch.setattr(bench, "gflops", lambda: 1.0)
-    screen = StringIO()
-    found = bench.run(quick=True, console=Console(file=screen, width=120))
-    assert set(found["works"]) == {"tiny", "letters"}
-    for times in found["works"].values():
-        assert {"kreiss, V given", "nn.LSTM", "NNRNN update", "nn.LSTM update"} <= set(times)
-        assert all(0 < entry["low"] <= entry["ms"] <= entry["high"] for entry in times.values())
-    assert "loop of products" in screen.getvalue()
-    assert set(bench.run(quick=True, names=["letters"], console=Console(file=screen))["works"]) == {"letters"}

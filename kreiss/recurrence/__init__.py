@@ -56,7 +56,7 @@ def cell(
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
-    if not _reference_only and fused.usable(x, weight, matrix, h0):
+    if not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     u = reference.drive(x, weight)
     h0 = reference.zero_state(x, weight) if h0 is None else h0
@@ -75,7 +75,7 @@ def last_state(
     reverse: bool = False,
 ) -> Tensor:
     """The last state (B, N) of `cell`, without room for all of them where the kernel runs: about 2√T instead of T."""
-    if not _reference_only and fused.usable(x, weight, matrix, h0):
+    if not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.LastState.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     return cell(
         x, weight, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse

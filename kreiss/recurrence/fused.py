@@ -19,21 +19,40 @@ PIECE_ROWS = 2048
 WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wider ones through one large product
 
 
-def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor | None) -> bool:
-    """Whether the kernel computes this, and what asks for it is ordinary first-order autograd."""
-    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu"):
+def usable(
+    x: Tensor,
+    weight: Tensor,
+    matrix: Tensor,
+    h0: Tensor | None,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> bool:
+    """Whether the kernel computes this, and what asks for it is ordinary first-order autograd.
+
+    What does not fit together is left to the plain loop, where torch says what is wrong.
+    """
+    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu") or not kernel.takes(matrix):
         return False
-    dtype = matrix.dtype
-    if not kernel.takes(matrix) or x.shape[1] == 0:
-        return False
-    for tensor in (x, weight, matrix, h0):
-        if tensor is None:
-            continue
-        if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu:
-            return False
-        if tensor.dtype != dtype and not (tensor is x and not x.is_floating_point()):
-            return False
-    return True
+    n, dtype = matrix.shape[-1], matrix.dtype
+    batch = x.shape[1] if x.dim() in (2, 3) else 0
+    features = (weight.shape[-1],) if x.dim() == 3 else ()
+    x_dtypes = (dtype,) if x.dim() == 3 else (torch.int64, torch.int32)
+    return (
+        batch > 0
+        and _fits(x, (x.shape[0], batch, *features), *x_dtypes)
+        and _fits(weight, (n, weight.shape[-1]), dtype)
+        and weight.shape[-1] > 0
+        and _fits(matrix, (n, n), dtype)
+        and (h0 is None or _fits(h0, (batch, n), dtype))
+        and (bias is None or _fits(bias, (n,), dtype))
+        and (lengths is None or _fits(lengths, (batch,), torch.int64))
+    )
+
+
+def _fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
+    """Whether this is a plain tensor in memory, of that shape and one of those dtypes."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu
+    return plain and tensor.dtype in dtypes and tensor.shape == shape
 
 
 def _thin(x: Tensor) -> bool:

@@ -105,13 +105,18 @@ __attribute__((visibility("default"))) int64_t kreiss_packed_size(int is_double,
   return (n + panel - 1) / panel * panel * depth;
 }
 
-__attribute__((visibility("default"))) void kreiss_run(const kreiss_pass* pass, int64_t threads) {
+// Returns 1, with nothing done, where a symbol is none of the `inputs` there are; else 0.
+__attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, int64_t threads) {
+  if (pass->symbols)
+    for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
+      if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
   if (threads > pass->batch) threads = pass->batch;
   if (threads < 1) threads = 1;
   Job job = {pass, threads};
   if (pass->first_piece) chosen.kernel->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.kernel->gather(pass, threads);
+  return 0;
 }
 }
 
