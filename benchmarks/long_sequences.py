@@ -25,7 +25,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from rich.progress import track
 from torch import nn
 
 import kreiss
-from kreiss import recurrence
 from kreiss.training.allocation import peak_bytes
 from kreiss.training.bench import machine
 from kreiss.training.contenders import WORKS
@@ -47,25 +45,26 @@ LENGTHS = (100, 300, 1_000, 3_000, 10_000)
 BATCH, HIDDEN, INPUTS = 20, 128, 10
 COMPILED_AT = (20, 2_000)
 PS_MNIST = next(work for work in WORKS if work.name == "psMNIST")
-Context = Callable[[], AbstractContextManager[Any]]
-
-# Keeps every √T-th state and computes the others again in the backward pass.
-RECOMPUTE: Context | None = getattr(recurrence, "checkpointed", None)
 
 
-def training_pass(
-    layer: nn.Module, steps: int, batch: int = BATCH, context: Context | None = None
-) -> Callable[[], None]:
+def training_pass(layer: nn.Module, steps: int, batch: int = BATCH) -> Callable[[], None]:
     """Forward and backward over `steps` steps, with a gradient at every one that takes no memory of its own."""
     x = torch.randn(steps, batch, layer.input_size)
     grad = torch.randn(1, batch, layer.hidden_size).expand(steps, -1, -1)
 
     def work() -> None:
-        if context is None:
-            layer(x)[0].backward(grad)
-            return
-        with context():
-            layer(x)[0].backward(grad)
+        layer(x)[0].backward(grad)
+
+    return work
+
+
+def last_state_pass(layer: nn.Module, steps: int, few: bool) -> Callable[[], None]:
+    """Forward and backward for the last state alone, with all states kept or every √T-th."""
+    x, grad = torch.randn(steps, BATCH, layer.input_size), torch.randn(1, BATCH, layer.hidden_size)
+
+    def work() -> None:
+        last = layer.final_state(x) if few else layer(x)[1]
+        last.backward(grad)
 
     return work
 
@@ -166,15 +165,11 @@ def _status(field: str) -> int:
 # ---------------------------------------------------------------- states computed again
 
 
-def measure_recompute(
-    context: Context | None = RECOMPUTE, rounds: int = 9, lengths: tuple[int, ...] = (1_000, 10_000)
-) -> dict[str, Any] | None:
-    """Time and peak memory with few states kept against all kept; None where there is no such option."""
-    if context is None:
-        return None
+def measure_recompute(rounds: int = 9, lengths: tuple[int, ...] = (1_000, 10_000)) -> dict[str, Any]:
+    """Time and peak memory of `final_state`, which keeps every √T-th state, against all kept."""
     layer, found = given(INPUTS, HIDDEN), {}
     for steps in lengths:
-        works = {"all": training_pass(layer, steps), "few": training_pass(layer, steps, context=context)}
+        works = {name: last_state_pass(layer, steps, name == "few") for name in ("all", "few")}
         times = take_turns(works, rounds, f"recompute, {steps} steps")
         ratios = [few / every for few, every in zip(times["few"], times["all"], strict=True)]
         peaks = {name: peak_bytes(work) / (4 * steps * BATCH * HIDDEN) for name, work in works.items()}

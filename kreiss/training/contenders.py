@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 from kreiss.layers import NNRNN, ExpRNN
 from kreiss.recurrence import reference_only
 from kreiss.recurrence.nonlinearity import modrelu
-from kreiss.training.groups import param_groups, penalty
+from kreiss.training.groups import param_groups, penalty, rebase
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _products(matrix: Tensor, work: Work) -> Callable[[], None]:
 
 
 def _update(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable[[], None]:
-    """Everything of one training step: constraint, penalty, gradients, optimiser."""
+    """Everything of one training step: constraint, penalty, gradients, optimiser, base point moved along."""
     optimizer = torch.optim.RMSprop(param_groups(layer, 1e-4, 1e-5, 1e-6), lr=1e-4)
 
     def work() -> None:
@@ -135,5 +135,6 @@ def _update(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable[[], None]:
         output = layer(x)[0]
         torch.autograd.backward([output, penalty(layer, 1e-4).requires_grad_()], [grad, None])
         optimizer.step()
+        rebase(layer)  # nothing to do for nn.LSTM
 
     return work
