@@ -23,13 +23,19 @@ struct Choice {
   const kreiss_kernel* kernel;
 };
 
+#if defined(__aarch64__)
+constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
+#else
+constexpr const char* kPlain = "generic";
+#endif
+
 Choice best() {
 #if defined(KREISS_X86)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) return {"avx512", &kreiss_avx512};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"avx2", &kreiss_avx2};
 #endif
-  return {"generic", &kreiss_generic};
+  return {kPlain, &kreiss_generic};
 }
 
 Choice chosen = best();
@@ -87,7 +93,7 @@ __attribute__((visibility("default"))) int kreiss_use_isa(int vector_bytes) {
   if (vector_bytes == 64) { chosen = {"avx512", &kreiss_avx512}; return 1; }
   if (vector_bytes == 32) { chosen = {"avx2", &kreiss_avx2}; return 1; }
 #endif
-  if (vector_bytes == 16) { chosen = {"generic", &kreiss_generic}; return 1; }
+  if (vector_bytes == 16) { chosen = {kPlain, &kreiss_generic}; return 1; }
   return 0;
 }
 

@@ -449,6 +449,13 @@ struct FlushDenormals {
   unsigned int saved;
   FlushDenormals() : saved(_mm_getcsr()) { _mm_setcsr(saved | 0x8040); }
   ~FlushDenormals() { _mm_setcsr(saved); }
+#elif defined(__aarch64__)
+  uint64_t saved;
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved));
+    asm volatile("msr fpcr, %0" : : "r"(saved | (1u << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(saved)); }
 #endif
 };
 
