@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kreiss.errors import InputError
     from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN
     from kreiss.sets import Free, Orthogonal, Schur, Set, Stacked, constrain
-    from kreiss.training import param_groups, penalty, rebase, roles
+    from kreiss.training import load, param_groups, penalty, rebase, roles, save
 
 _HOME = {
     "GRU": "layers",
@@ -31,10 +31,12 @@ _HOME = {
     "Set": "sets",
     "Stacked": "sets",
     "constrain": "sets",
+    "load": "training",
     "param_groups": "training",
     "penalty": "training",
     "rebase": "training",
     "roles": "training",
+    "save": "training",
 }
 _ROOMS = ("errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
 
@@ -56,10 +58,12 @@ __all__ = [
     "Stacked",
     "__version__",
     "constrain",
+    "load",
     "param_groups",
     "penalty",
     "rebase",
     "roles",
+    "save",
 ]
 
 

@@ -21,6 +21,18 @@ class InputError(ValueError, RuntimeError):
     """
 
 
+class MissingExtra(InputError):  # noqa: N818
+    """A package that only some uses need is not installed; the message gives the command that installs it."""
+
+    def __init__(self, package: str, extra: str | None = None) -> None:
+        wanted = package if extra is None else f"'kreiss[{extra}]'"
+        super().__init__(f"this needs the package {package}, which is not installed. Run: pip install {wanted}")
+
+
+class RunError(RuntimeError):
+    """A run that could not go on: a full disk, a damaged file, numbers that are not finite."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a registry, with the closest known one."""
     names = sorted(known)
