@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kreiss.errors import InputError
     from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN
     from kreiss.sets import Free, Orthogonal, Schur, Set, Stacked, constrain
-    from kreiss.training import load, param_groups, penalty, rebase, roles, save
+    from kreiss.training import fit, load, param_groups, penalty, rebase, roles, save
 
 _HOME = {
     "GRU": "layers",
@@ -31,6 +31,7 @@ _HOME = {
     "Set": "sets",
     "Stacked": "sets",
     "constrain": "sets",
+    "fit": "training",
     "load": "training",
     "param_groups": "training",
     "penalty": "training",
@@ -58,6 +59,7 @@ __all__ = [
     "Stacked",
     "__version__",
     "constrain",
+    "fit",
     "load",
     "param_groups",
     "penalty",

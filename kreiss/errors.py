@@ -20,17 +20,31 @@ class InputError(ValueError, RuntimeError):
     both, so code that catches torch's errors catches ours.
     """
 
+    exit_code = 2  # of the command line
+
 
 class MissingExtra(InputError):  # noqa: N818
-    """A package that only some uses need is not installed; the message gives the command that installs it."""
+    """A part of kreiss needs packages that are not installed; the message holds the command that installs them.
 
-    def __init__(self, package: str, extra: str | None = None) -> None:
-        wanted = package if extra is None else f"'kreiss[{extra}]'"
-        super().__init__(f"this needs the package {package}, which is not installed. Run: pip install {wanted}")
+    Args:
+        purpose: what needs them, as the beginning of a sentence.
+        extra: the name in square brackets of `pip install 'kreiss[extra]'`.
+        package: the module that could not be imported.
+    """
+
+    exit_code = 3
+
+    def __init__(self, purpose: str, extra: str, package: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}; it is not installed. Run: pip install 'kreiss[{extra}]'."
+        )
+        self.extra = extra
 
 
 class RunError(RuntimeError):
     """A run that could not go on: a full disk, a damaged file, numbers that are not finite."""
+
+    exit_code = 1
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:

@@ -1,5 +1,8 @@
 """Tasks: sample, loss, metrics, memoryless baseline; they know no models."""
 
+from kreiss.tasks.base import Batch, Task
 from kreiss.tasks.copy import Copy
 
-__all__ = ["Copy"]
+TASKS: dict[str, type[Task]] = {"copy": Copy}
+
+__all__ = ["TASKS", "Batch", "Copy", "Task"]

@@ -1,8 +1,24 @@
-"""Training: optimiser groups from roles, and the loop."""
+"""Training: settings, the loop, checkpoints and run folders; optimiser groups from roles."""
 
+from kreiss.training.fitting import fit, resume
 from kreiss.training.groups import param_groups, penalty, rebase, roles
-from kreiss.training.loop import Readout, evaluate, train
+from kreiss.training.loop import evaluate
 from kreiss.training.model import Network
+from kreiss.training.record import read_records
 from kreiss.training.saving import load, save
+from kreiss.training.session import Run
 
-__all__ = ["Network", "Readout", "evaluate", "load", "param_groups", "penalty", "rebase", "roles", "save", "train"]
+__all__ = [
+    "Network",
+    "Run",
+    "evaluate",
+    "fit",
+    "load",
+    "param_groups",
+    "penalty",
+    "read_records",
+    "rebase",
+    "resume",
+    "roles",
+    "save",
+]

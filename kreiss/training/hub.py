@@ -34,4 +34,4 @@ def _hub() -> Any:
     try:
         return import_module("huggingface_hub")
     except ModuleNotFoundError as error:
-        raise MissingExtra("huggingface_hub", "hub") from error
+        raise MissingExtra("the Hugging Face Hub", "hub", "huggingface_hub") from error

@@ -30,13 +30,8 @@ def save(model: nn.Module, path: str | Path) -> None:
         >>> import kreiss, os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "layer.safetensors")
         >>> kreiss.save(kreiss.NNRNN(3, 8, blocks="paper"), path)
-        >>> kreiss.load(path)
-        NNRNN(
-          3, 8, nonlinearity='modrelu'
-          (sets): ModuleDict(
-            (l0): Schur(8, blocks='paper', radius='free', orthogonal='trivialization')
-          )
-        )
+        >>> kreiss.load(path).config
+        {'input_size': 3, 'hidden_size': 8, 'blocks': 'paper'}
     """
     content = content_of(model)
     if str(path).startswith("hf://"):
