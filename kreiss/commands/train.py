@@ -51,8 +51,8 @@ def train(
 
     Every other setting has a dotted name: --optimiser.radius 1e-4, --schedule.factor 0.5; `kreiss show config` lists
     them, `kreiss show nnrnn` and `kreiss show copy` those of a model and of a task. A run that was interrupted or
-    killed goes on with `kreiss resume RUN`. With `torchrun --nproc-per-node 2 -m kreiss train ...` several processes share
-    each batch.
+    killed goes on with `kreiss resume RUN`. With `torchrun --nproc-per-node 2 -m kreiss train ...` several processes
+    share each batch.
 
     Parameters
     ----------

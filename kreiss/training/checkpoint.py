@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,21 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
 # ---------------------------------------------------------------- generators
 
 
+@contextmanager
+def own_generators(seed: int, device: torch.device) -> Iterator[None]:
+    """All global generators seeded for a run, and afterwards as they were before it."""
+    python, array = random.getstate(), np.random.get_state(legacy=True)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(array)
+
+
 def generators(gather: Callable[[Tensor], list[Tensor]]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """All global generators of random numbers: torch's of every process, Python's, NumPy's."""
     tensors = {f"generator.torch.{rank}": state.cpu() for rank, state in enumerate(gather(torch.get_rng_state()))}
@@ -111,9 +126,8 @@ def generators(gather: Callable[[Tensor], list[Tensor]]) -> tuple[dict[str, Tens
         tensors |= {f"generator.cuda.{rank}": state.cpu() for rank, state in enumerate(found)}
     version, internal, gauss = random.getstate()
     numbers: dict[str, Any] = {"python": [version, list(internal), gauss]}
-    if "numpy.random" in sys.modules:
-        name, keys, *rest = np.random.get_state(legacy=True)
-        numbers["numpy"] = [name, np.asarray(keys).tolist(), *rest]
+    name, keys, *rest = np.random.get_state(legacy=True)
+    numbers["numpy"] = [name, np.asarray(keys).tolist(), *rest]
     return tensors, numbers
 
 
@@ -125,9 +139,8 @@ def restore_generators(tensors: dict[str, Tensor], numbers: dict[str, Any], rank
         torch.cuda.set_rng_state(tensors[f"generator.cuda.{rank}"])
     version, internal, gauss = numbers["python"]
     random.setstate((version, tuple(internal), gauss))
-    if "numpy" in numbers:
-        name, keys, *rest = numbers["numpy"]
-        np.random.set_state((name, np.asarray(keys, dtype=np.uint32), *rest))
+    name, keys, *rest = numbers["numpy"]
+    np.random.set_state((name, np.asarray(keys, dtype=np.uint32), *rest))
 
 
 # ---------------------------------------------------------------- carried states

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from kreiss.errors import InputError
@@ -20,6 +19,7 @@ from kreiss.training.building import (
     planned,
     task_section,
 )
+from kreiss.training.checkpoint import own_generators
 from kreiss.training.config import Config, read_settings, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
@@ -112,8 +112,7 @@ def run(
     config = planned(config, task)
     device = device_named(config.device)
     processes = Processes(device)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), Interruption() as interruption:
-        torch.manual_seed(config.seed + processes.rank)
+    with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:
             session = Session(config, out, model.to(device), task, processes, show, which if resume else None)
             return session.go(interruption)
