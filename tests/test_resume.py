@@ -27,7 +27,7 @@ from kreiss.training.storage import read_tensors
 from stream import Stream
 
 HERE = Path(__file__).parent
-COMMON = {"hidden": 6, "batch": 4, "steps": 48, "eval_every": 12, "checkpoint_every": 1, "log_every": 5, "lr": 1e-2}
+COMMON = {"hidden": 6, "batch": 4, "steps": 160, "eval_every": 40, "checkpoint_every": 1, "log_every": 5, "lr": 1e-2}
 COPY = {"task": "copy", "task.delay": 3}
 STREAM = {"task": "stream"}
 TEXT = {"task": "characters", "task.chunk": 10}
@@ -40,7 +40,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "lstm-dropout": {"model": "lstm", "layers": 2, "dropout": 0.3, "optimiser": "adamw", **STREAM},
     "lstm-cosine": {"model": "lstm", "schedule": "cosine", "schedule.warmup": 5, **COPY},
     "gru-momentum": {"model": "gru", "optimiser": "sgd", "optimiser.momentum": 0.9, "accumulate": 2, **STREAM},
-    "nnrnn-bf16": {"model": "nnrnn", "precision": "bf16", "patience": 3, **COPY},
+    "nnrnn-bf16": {"model": "nnrnn", "precision": "bf16", "patience": 9, **COPY},
 }
 if "characters" in TASKS:
     RUNS |= {f"{name}-text": {"model": name, "embedding": 3, **TEXT} for name in ("nnrnn", "lstm")}
@@ -89,7 +89,7 @@ def killed(settings: dict[str, Any], out: Path, moment: random.Random) -> bool:
         before, patience = stamp(out), time.monotonic() + 20
         while stamp(out) == before and time.monotonic() < patience and os.waitpid(child, os.WNOHANG) == (0, 0):
             time.sleep(0.0005)
-    time.sleep(moment.random() * 0.03)
+    time.sleep(moment.random() * 0.02)
     try:
         os.kill(child, signal.SIGKILL)
         return os.WIFSIGNALED(os.waitpid(child, 0)[1])
@@ -124,7 +124,7 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_nothing_had_happened(name
     moment, out, kills = random.Random(name), tmp_path / "killed", 0
     for _ in range(10):
         kills += killed(RUNS[name], out, moment)
-    assert kills >= 8  # else the run was too short for the test
+    assert kills == 10  # else the run was too short for the test
     go_on(RUNS[name], out)
     assert_same(tmp_path / "whole", out)
     assert not list(out.glob(".*.partial"))
@@ -237,7 +237,7 @@ def test_a_finished_run_may_go_on_with_more_updates(stopped):
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(InputError, match="must be the folder of a run; got one without config.yaml"):
+    with pytest.raises(InputError, match=r"must be the folder of a run; got one without config\.yaml"):
         fitting.resume(tmp_path, show="quiet")
 
 
@@ -259,5 +259,5 @@ def test_in_python_a_run_goes_on_with_the_users_own_model(tmp_path):
     kreiss.fit(second, Stream(), steps=10, eval_every=5, out=tmp_path / "parts", show="quiet")
     parts = kreiss.fit(Mine(), Stream(), steps=20, out=tmp_path / "parts", resume=True, show="quiet")
     assert parts.metrics == whole.metrics
-    with pytest.raises(InputError, match="unknown task 'Stream'|unknown model 'Mine'"):
+    with pytest.raises(InputError, match=r"unknown (task|model) .(Stream|Mine)."):
         fitting.resume(tmp_path / "parts", show="quiet")

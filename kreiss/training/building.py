@@ -44,26 +44,25 @@ def make_network(config: Config, task: Task) -> Network:
     )  # fmt: skip
 
 
-def networked(model: nn.Module, task: Task | str) -> nn.Module:
+def networked(model: nn.Module, task: Task, seed: int) -> nn.Module:
     """A bare layer with a readout; any other module as it is."""
     if type(model) not in REGISTRY.values():
         return model
-    if isinstance(task, str):
-        raise InputError("a bare layer needs a task to fit its readout to; got the name of one. Pass the task itself.")
-    symbols = task.input_size if task.symbols else 0
-    return Network(model, task.output_size, answers=task.answers, symbols=symbols)
+    symbols, generator = task.input_size if task.symbols else 0, torch.Generator().manual_seed(seed)
+    return Network(model, task.output_size, answers=task.answers, symbols=symbols, generator=generator)
 
 
 def model_section(model: nn.Module) -> dict[str, Any]:
     """Settings that tell a given model, for the record."""
     layer: Any = getattr(model, "layer", model)
     names = [name for name, made in REGISTRY.items() if made is type(layer)]
-    if not isinstance(model, Network) or not names:
+    if not names:
         return {"name": type(model).__name__}
+    around: dict[str, Any] = model.config if isinstance(model, Network) else {}
     special = {key: value for key, value in layer.config.items() if key not in LAYER_OWN}
     return {
         "name": names[0], "hidden": layer.hidden_size, "layers": layer.num_layers, "bidirectional": layer.bidirectional,
-        "embedding": model.config.get("embedding", 0), "dropout": model.config.get("dropout", 0.0),
+        "embedding": around.get("embedding", 0), "dropout": around.get("dropout", 0.0),
         "dtype": str(next(model.parameters()).dtype).removeprefix("torch."), **special,
     }  # fmt: skip
 

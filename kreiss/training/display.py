@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kreiss.training.config import Config, written
 
-REFRESH = 0.1  # seconds
+REFRESH = 0.2  # seconds; drawing a line costs milliseconds
 GLANCE = 5.0  # seconds between looks at the spectrum, which costs an eigendecomposition
 GLANCE_SHARE = 0.02  # of the time, at most
 SAY = 10.0  # seconds between plain lines

@@ -25,6 +25,7 @@ from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.record import read_config
 from kreiss.training.session import Run, Session
+from kreiss.training.trackers import check_trackers
 
 
 def fit(
@@ -64,12 +65,11 @@ def fit(
     if isinstance(task, Task):
         given["task"] = task_section(task)
     if isinstance(model, nn.Module):
-        model = networked(model, task)
         given["model"] = model_section(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
     config = resolved(*sources, names, settings or {}, more, given, given=tuple(given))
     made = task if isinstance(task, Task) else make_task(config)
-    network = model if isinstance(model, nn.Module) else make_network(config, made)
+    network = networked(model, made, config.seed) if isinstance(model, nn.Module) else make_network(config, made)
     return run(config, folder, network, made, show=show, resume=resume)
 
 
@@ -111,6 +111,7 @@ def run(
     """Train `model` by the settings, in the folder `out`."""
     config = planned(config, task)
     device = device_named(config.device)
+    check_trackers(config)
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Self
 
 import torch
@@ -114,10 +115,16 @@ class Network(Recorded, nn.Module):
 
     def _hidden(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
         """The layer's outputs; packed only where it matters, for a direction that starts at the end of a sequence."""
-        if lengths is None or not self.layer.bidirectional:
-            return self.layer(x, state)
-        packed, state = self.layer(pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False), state)
-        return pad_packed_sequence(packed, total_length=len(x))[0], state
+        with self._precision(x.device):
+            if lengths is None or not self.layer.bidirectional:
+                return self.layer(x, state)
+            packed, state = self.layer(pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False), state)
+            return pad_packed_sequence(packed, total_length=len(x))[0], state
+
+    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        """torch's own LSTM and GRU have no half precision on some processors; they run in single precision on all."""
+        on_cpu = isinstance(self.layer, nn.RNNBase) and device.type == "cpu"
+        return torch.autocast("cpu", enabled=False) if on_cpu else nullcontext()
 
     def _at_the_end(self, hidden: Tensor, lengths: Tensor | None) -> Tensor:
         """(B, features): the forward direction at the last valid step, the backward one at the first."""

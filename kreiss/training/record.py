@@ -18,7 +18,8 @@ import platform
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,22 +66,32 @@ class RunFolder:
                 f"the run folder `{path}` could not be made: {error.strerror}. Choose another with --out."
             ) from error
         folder = cls(path)
-        folder._open()
-        storage.write_whole(path / "run.json", _json(surroundings(config.seed)))
-        storage.write_whole(path / "config.yaml", written(config).encode())
-        folder.set_status("running", 0)
+        with folder._opened():
+            storage.write_whole(path / "run.json", _json(surroundings(config.seed)))
+            storage.write_whole(path / "config.yaml", written(config).encode())
+            folder.set_status("running", 0)
         return folder
 
     @classmethod
     def reopen(cls, path: Path, updates: int, config: Config) -> RunFolder:
         """A folder whose run goes on after `updates` updates."""
         folder = cls(path)
-        folder._open()
-        sweep(path)
-        storage.write_whole(path / "config.yaml", written(config).encode())
-        folder.append({"event": "resumed", "update": updates})
-        folder.set_status("running", updates)
+        with folder._opened():
+            sweep(path)
+            storage.write_whole(path / "config.yaml", written(config).encode())
+            folder.append({"event": "resumed", "update": updates})
+            folder.set_status("running", updates)
         return folder
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """The folder open; closed again if something goes wrong."""
+        try:
+            self._open()
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self) -> None:
         try:

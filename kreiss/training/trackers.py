@@ -28,6 +28,20 @@ class Tracker(Protocol):
         """No more will come."""
 
 
+def check_trackers(config: Config) -> None:
+    """Raise if a tracker that the settings ask for is not installed."""
+    for kind in config.track:
+        _module(kind)
+
+
+def _module(kind: str) -> Any:
+    extra, package = PACKAGES[kind]
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"track={kind}", extra, package) from error
+
+
 def open_trackers(config: Config, folder: Path | None, updates: int) -> list[Tracker]:
     """The trackers that the settings ask for.
 
@@ -41,11 +55,7 @@ def open_trackers(config: Config, folder: Path | None, updates: int) -> list[Tra
 
 
 def _open(kind: str, config: Config, folder: Path, name: str, updates: int) -> Tracker:
-    extra, package = PACKAGES[kind]
-    try:
-        module = import_module(package)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"track={kind}", extra, package) from error
+    module = _module(kind)
     settings = config.model_dump(mode="json")
     if kind == "tensorboard":
         return TensorBoard(folder, updates)
