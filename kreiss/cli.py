@@ -104,7 +104,7 @@ def doctor() -> int:
 def main() -> None:
     """Run the command line: 0 done, 1 failed, 2 wrong use, 3 a package is missing, 130 interrupted; no traceback."""
     try:
-        sys.exit(app())
+        sys.exit(app(sys.argv[1:]))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -826,7 +826,7 @@ sys.exit("torch was imported" if "torch" in sys.modules else 0)
     ids=["bad input", "Ctrl-C"],
 )
 def test_the_command_line_ends_an_error_from_inside_with_one_line(monkeypatch, capsys, raised, code, said):
-    def fail() -> int:
+    def fail(words: list[str]) -> int:
         raise raised
 
     monkeypatch.setattr(cli, "app", fail)

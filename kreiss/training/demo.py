@@ -44,7 +44,7 @@ def _picture(records: dict[str, list[dict[str, Any]]], without: float, out: Path
     try:
         console.print(f"picture: {draw(records, without, out / 'comparison.png')}", soft_wrap=True)
     except MissingExtra as error:
-        console.print(f"no picture: {error}", soft_wrap=True)
+        console.print(f"no picture: {error}", soft_wrap=True, markup=False)
 
 
 def _table(runs: dict[str, Run], without: float) -> Table:
