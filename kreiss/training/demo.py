@@ -19,7 +19,7 @@ NAMES = ("nnrnn", "exprnn", "rnn", "lstm")
 
 
 def run(
-    *, delay: int, hidden: int, steps: int, seed: int, out: Path, show: str = "auto", console: Console | None = None
+    *, delay: int, hidden: int, steps: int, seed: int, out: Path, show: str = "brief", console: Console | None = None
 ) -> int:
     """Train every network of the comparison, print the table, save the picture; 130 if someone stopped it."""
     console = console or Console()
@@ -28,6 +28,7 @@ def run(
     )
     runs: dict[str, Run] = {}
     for name in NAMES:
+        console.print(f"{name}:")
         settings = {"task.delay": delay, "hidden": hidden, "steps": steps, "seed": seed}
         config = resolved(PRESETS[f"copy/{name}"], settings)
         task = building.make_task(config)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live as LiveScreen
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -81,11 +82,13 @@ class Plain(Display):
     """A line now and then, for files and pipes."""
 
     console: Console
+    tells_settings = True
     _last = 0.0
 
     def start(self, config: Config, where: str, update: int) -> None:
         self.console = Console(soft_wrap=True, highlight=False)
-        self.console.print(written(config).rstrip(), markup=False)
+        if self.tells_settings:
+            self.console.print(written(config).rstrip(), markup=False)
         self.console.print(f"run: {where}; {self.steps} updates" + (f", from update {update}" if update else ""))
 
     def show(self, now: Now) -> None:
@@ -102,36 +105,36 @@ class Plain(Display):
 
 
 class Live(Plain):
-    """A progress bar with rate, time left, loss, metric against baseline, spectrum and gradient norm."""
+    """A progress bar with rate, time left and loss, and below it the metric against its baseline and the spectrum."""
 
-    _progress: Progress | None = None
     _shown = 0.0
     _looked = 0.0
     _looking = 0.0  # seconds spent on the spectrum
+    _screen: LiveScreen | None = None
 
     def start(self, config: Config, where: str, update: int) -> None:
         super().start(config, where, update)
         self._began = time.monotonic()
-        self._progress = Progress(
-            BarColumn(24), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("{task.description}"),
-            console=self.console, auto_refresh=False,
-        )  # fmt: skip
-        self._bar = self._progress.add_task("", total=self.steps, completed=update)
-        self._first = update
         self._metric = self._spectrum = ""
-        self._progress.start()
+        self._progress = Progress(
+            BarColumn(24), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("{task.description}")
+        )
+        self._bar = self._progress.add_task("", total=self.steps, completed=update)
+        self._screen = LiveScreen(self._progress, console=self.console, auto_refresh=False)
+        self._screen.start()
 
     def show(self, now: Now) -> None:
         clock = time.monotonic()
-        if clock - self._shown < REFRESH:
+        if clock - self._shown < REFRESH and now.update < self.steps:
             return
         self._shown = clock
-        assert self._progress is not None
+        assert self._screen is not None
         if clock - self._looked >= GLANCE and self._looking <= GLANCE_SHARE * (clock - self._began):
             self._look(clock)
-        parts = [f"loss {now.loss:.4g}", self._metric, self._spectrum, f"‖∇‖ {now.norm:.2g}"]
-        self._progress.update(self._bar, completed=now.update, description="  ".join(part for part in parts if part))
-        self._progress.refresh()
+        loss = f"loss {now.loss:.4g}  ‖∇‖ {now.norm:.2g}"
+        self._progress.update(self._bar, completed=now.update, description=loss)
+        below = "  ".join(part for part in (self._metric, self._spectrum) if part)
+        self._screen.update(Group(self._progress, Text(below)), refresh=True)
 
     def _look(self, clock: float) -> None:
         self._spectrum = spectrum_words(self.glance())
@@ -144,9 +147,20 @@ class Live(Plain):
         super().record(record)
 
     def close(self) -> None:
-        if self._progress is not None:
-            self._progress.refresh()
-            self._progress.stop()
+        if self._screen is not None:
+            self._screen.stop()
+
+
+class BriefPlain(Plain):
+    """Without the settings, for several runs in a row."""
+
+    tells_settings = False
+
+
+class BriefLive(Live):
+    """Without the settings, for several runs in a row."""
+
+    tells_settings = False
 
 
 class Rate(ProgressColumn):
@@ -179,8 +193,12 @@ def spectrum_words(numbers: dict[str, float]) -> str:
 
 
 def choose(kind: str) -> type[Display]:
-    """The display for "auto", "live", "plain", "json" or "quiet"."""
-    if kind == "auto":
-        console = Console()
-        kind = "live" if console.is_terminal or console.is_jupyter else "plain"
-    return {"live": Live, "plain": Plain, "json": JsonLines, "quiet": Display}[kind]
+    """The display for "auto", "brief", "live", "plain", "json" or "quiet"."""
+    shown = {"live": Live, "plain": Plain, "json": JsonLines, "quiet": Display}
+    if kind in shown:
+        return shown[kind]
+    console = Console()
+    terminal = console.is_terminal or console.is_jupyter
+    if kind == "brief":
+        return BriefLive if terminal else BriefPlain
+    return Live if terminal else Plain

@@ -34,8 +34,9 @@ def draw(runs: dict[str, Records], without: float, path: Path) -> Path:
     losses.axhline(without, color="grey", linestyle="--", label="without memory")
     losses.set(xlabel="update", ylabel="loss", yscale="log", title="training (thin) and validation (dots)")
     moduli.set(xlabel="update", ylabel="|λ|", title="smallest to largest |λ|, and mean")
-    for axes in (losses, moduli):
-        axes.legend()
+    losses.legend()
+    if moduli.lines:  # gated networks have no single recurrent matrix
+        moduli.legend()
     figure.savefig(path, dpi=150)
     return path
 

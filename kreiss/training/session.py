@@ -184,7 +184,9 @@ class Session:
         return bool(self.processes.of_first(float(late)))
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint; all processes take part, the first one writes."""
+        if self.out is None:
+            return
         tensors, content = self.training.kept()
         self.saved = time.monotonic()
         if self.folder is not None:
