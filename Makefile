@@ -15,11 +15,11 @@ $(VENV)/.core: $(BIN)/python pyproject.toml setup.py constraints.txt $(wildcard 
 	touch $@
 
 # One stamp per extra, so that each command installs what it needs and nothing else.
-$(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.plots: $(VENV)/.%: $(VENV)/.core
 	$(PIP) --editable '.[$*]'
 	touch $@
 
-run: $(VENV)/.core  ## train four networks on the copy task and compare them
+run: $(VENV)/.plots  ## train four networks on the copy task and compare them, with a table and a picture
 	$(BIN)/kreiss demo
 
 test: $(VENV)/.test  ## run the whole test suite

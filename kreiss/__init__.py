@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kreiss.errors import InputError, MissingExtra
     from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN, Stream
     from kreiss.sets import Free, Orthogonal, Schur, Set, Stacked, constrain
-    from kreiss.training import param_groups, penalty, rebase, roles
+    from kreiss.training import fit, load, param_groups, penalty, rebase, roles, save
     from kreiss.training.export import export
 
 _HOME = {
@@ -35,10 +35,13 @@ _HOME = {
     "Stream": "layers",
     "constrain": "sets",
     "export": "training",
+    "fit": "training",
+    "load": "training",
     "param_groups": "training",
     "penalty": "training",
     "rebase": "training",
     "roles": "training",
+    "save": "training",
 }
 _ROOMS = ("errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
 
@@ -63,10 +66,13 @@ __all__ = [
     "__version__",
     "constrain",
     "export",
+    "fit",
+    "load",
     "param_groups",
     "penalty",
     "rebase",
     "roles",
+    "save",
 ]
 
 

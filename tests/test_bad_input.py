@@ -18,7 +18,7 @@ import kreiss
 from catalogue import LAYERS, OURS, SETS
 from kreiss import Free, InputError, Orthogonal, Schur, Stacked, cli
 from kreiss.tasks import Copy
-from kreiss.training import evaluate
+from kreiss.training import Network, evaluate
 
 NAN, INF = float("nan"), float("inf")
 # those whose recurrent matrix is computed, so that assigning to it goes through the set
@@ -769,10 +769,10 @@ def test_penalty_refuses_a_negative_weight(value):
 
 
 def test_evaluate_on_no_sequences_is_refused_and_leaves_the_mode_as_it_was():
-    layer = kreiss.RNN(10, 4).train()
-    with refused(r"must be at least 1; got .*=0\.", keeps=layer):
-        evaluate(layer, Copy(3), sequences=0)
-    assert layer.training
+    network = Network(kreiss.RNN(10, 4), 9, symbols=10).train()
+    with refused(r"`batch` must be at least 1; got batch=0\.", keeps=network):
+        evaluate(network, Copy(3), batch=0)
+    assert network.training
 
 
 # ---------------------------------------------------------------- the command line
@@ -826,7 +826,7 @@ sys.exit("torch was imported" if "torch" in sys.modules else 0)
     ids=["bad input", "Ctrl-C"],
 )
 def test_the_command_line_ends_an_error_from_inside_with_one_line(monkeypatch, capsys, raised, code, said):
-    def fail() -> int:
+    def fail(words: list[str]) -> int:
         raise raised
 
     monkeypatch.setattr(cli, "app", fail)

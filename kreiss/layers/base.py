@@ -71,6 +71,8 @@ class RecurrentLayer(CheckedLoading):
         device, dtype: of the parameters.
     """
 
+    takes_symbols = True  # integer inputs stand for one-hot vectors
+
     def __init__(
         self,
         input_size: int,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError, check_name, check_size
+from kreiss.recorded import Recorded
 
 Free_ = tuple[Tensor, ...]
 
@@ -56,7 +57,7 @@ class Packed(nn.Module):
         return self
 
 
-class Set(Packed):
+class Set(Recorded, Packed):
     """A set of n×n real matrices, parametrized by free tensors.
 
     Attributes:

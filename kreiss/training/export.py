@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import importlib.util
 import logging
 import tempfile
@@ -21,6 +20,7 @@ from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from kreiss.errors import InputError, MissingExtra, check_name, check_tensor
+from kreiss.training.saving import load
 from kreiss.training.scanned import Scanned
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
@@ -106,7 +106,7 @@ def export_saved(
         raise InputError(f"`source` must be a run folder or a model's file; got {source!r}. Check its name.")
     if remote or beside.is_dir():
         beside = (Path() if remote else beside) / "model"
-    model = importlib.import_module("kreiss.training.saving").load(source)
+    model = load(source)
     return export(model, path or beside.with_suffix(SUFFIXES[to]), to=to, verify=verify, symbols=symbols)
 
 
