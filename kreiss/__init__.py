@@ -10,11 +10,12 @@ from kreiss.version import __version__
 
 if TYPE_CHECKING:
     from kreiss.errors import InputError
-    from kreiss.layers import GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN
-    from kreiss.sets import Free, Orthogonal, Schur, Set, Stacked, constrain
+    from kreiss.layers import ENRNN, GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN
+    from kreiss.sets import Free, LongShort, Orthogonal, Schur, Set, Stacked, UnitDisc, constrain
     from kreiss.training import param_groups, penalty, rebase, roles
 
 _HOME = {
+    "ENRNN": "layers",
     "GRU": "layers",
     "IRNN": "layers",
     "LSTM": "layers",
@@ -23,6 +24,7 @@ _HOME = {
     "ExpRNN": "layers",
     "Free": "sets",
     "InputError": "errors",
+    "LongShort": "sets",
     "OrthRNN": "layers",
     "Orthogonal": "sets",
     "RecurrentLayer": "layers",
@@ -30,6 +32,7 @@ _HOME = {
     "ScoRNN": "layers",
     "Set": "sets",
     "Stacked": "sets",
+    "UnitDisc": "sets",
     "constrain": "sets",
     "param_groups": "training",
     "penalty": "training",
@@ -39,6 +42,7 @@ _HOME = {
 _ROOMS = ("errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
 
 __all__ = [
+    "ENRNN",
     "GRU",
     "IRNN",
     "LSTM",
@@ -47,6 +51,7 @@ __all__ = [
     "ExpRNN",
     "Free",
     "InputError",
+    "LongShort",
     "OrthRNN",
     "Orthogonal",
     "RecurrentLayer",
@@ -54,6 +59,7 @@ __all__ = [
     "ScoRNN",
     "Set",
     "Stacked",
+    "UnitDisc",
     "__version__",
     "constrain",
     "param_groups",

@@ -23,6 +23,11 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "schur-paper": lambda n: kreiss.Schur(n, "paper"),
     "schur-clamped": lambda n: kreiss.Schur(n, radius=0.9),
     "schur-expm": lambda n: kreiss.Schur(n, orthogonal="expm"),
+    "disc": kreiss.UnitDisc,
+    "disc-epsilon-0": lambda n: kreiss.UnitDisc(n, epsilon=0.0),
+    "longshort": kreiss.LongShort,
+    "longshort-uncoupled": lambda n: kreiss.LongShort(n, n // 2, coupled=False, orthogonal="trivialization"),
+    "longshort-only-short": lambda n: kreiss.LongShort(n, n),
     "schur-real": lambda n: kreiss.Schur(n, real=((n + 1) // 2, n // 2)),
 }
 
@@ -31,6 +36,7 @@ LAYERS: dict[str, Callable[..., Any]] = {
     **REGISTRY,
     "nnrnn-paper": lambda *sizes, **options: kreiss.NNRNN(*sizes, blocks="paper", **options),
     "nnrnn-clamped": lambda *sizes, **options: kreiss.NNRNN(*sizes, radius=0.95, **options),
+    "enrnn-uncoupled": lambda *sizes, **options: kreiss.ENRNN(*sizes, coupled=False, epsilon=0.0, **options),
     "exprnn-expm": lambda *sizes, **options: kreiss.ExpRNN(*sizes, orthogonal="expm", **options),
 }
 

@@ -3,6 +3,7 @@
 from torch import nn
 
 from kreiss.layers.base import RecurrentLayer
+from kreiss.layers.enrnn import ENRNN
 from kreiss.layers.exprnn import ExpRNN
 from kreiss.layers.gru import GRU
 from kreiss.layers.irnn import IRNN
@@ -19,8 +20,9 @@ REGISTRY: dict[str, type[nn.Module]] = {
     "exprnn": ExpRNN,
     "scornn": ScoRNN,
     "nnrnn": NNRNN,
+    "enrnn": ENRNN,
     "lstm": LSTM,
     "gru": GRU,
 }
 
-__all__ = ["GRU", "IRNN", "LSTM", "NNRNN", "REGISTRY", "RNN", "ExpRNN", "OrthRNN", "RecurrentLayer", "ScoRNN"]
+__all__ = ["ENRNN", "GRU", "IRNN", "LSTM", "NNRNN", "REGISTRY", "RNN", "ExpRNN", "OrthRNN", "RecurrentLayer", "ScoRNN"]

@@ -122,7 +122,7 @@ class RecurrentLayer(CheckedLoading):
 
     def _free_names(self, suffix: str) -> list[str]:
         """Names of the free parameters of V; a free V is its own parameter, under torch's name."""
-        return [("weight_hh" if role == "weight" else role) + f"_{suffix}" for role in self._set(suffix).roles]
+        return [("weight_hh" if name == "weight" else name) + f"_{suffix}" for name in self._set(suffix).names]
 
     def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
         """Register every parameter, uninitialised, in torch's order."""
@@ -310,7 +310,7 @@ class RecurrentLayer(CheckedLoading):
         biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
         return cell(
             x,
-            getattr(self, f"weight_ih_{suffix}"),
+            self._input_weight(suffix, x),
             self.recurrent_matrix(suffix),
             h0,
             nonlinearity=self.nonlinearity,
@@ -318,6 +318,10 @@ class RecurrentLayer(CheckedLoading):
             lengths=lengths,
             reverse=backwards,
         )
+
+    def _input_weight(self, suffix: str, x: Tensor) -> Tensor | None:
+        """U of one layer and direction; None where x drives the state as it is."""
+        return getattr(self, f"weight_ih_{suffix}")
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One time step: x (batch, input_size) or (input_size,), state as `hx`; equal to `forward`.

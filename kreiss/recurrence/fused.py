@@ -18,14 +18,14 @@ PIECE_ROWS = 2048
 WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wider ones through one large product
 
 
-def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor) -> bool:
+def usable(x: Tensor, weight: Tensor | None, matrix: Tensor, h0: Tensor) -> bool:
     """Whether the kernel computes this, and what asks for it is ordinary first-order autograd."""
     if not derivatives.ordinary() or torch.is_autocast_enabled("cpu"):
         return False
     dtype = matrix.dtype
     if dtype not in (torch.float32, torch.float64) or h0.numel() == 0 or kernel.library() is None:
         return False
-    for tensor in (x, weight, matrix, h0):
+    for tensor in (x, matrix if weight is None else weight, matrix, h0):
         if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu:
             return False
         if tensor.dtype != dtype and not (tensor is x and not x.is_floating_point()):
@@ -33,18 +33,18 @@ def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor) -> bool:
     return True
 
 
-def _thin(x: Tensor) -> bool:
-    return not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT
+def _thin(x: Tensor, weight: Tensor | None) -> bool:
+    return weight is not None and (not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT)
 
 
 class Cell(torch.autograd.Function):
-    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be integer symbols, columns of U."""
+    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be symbols, columns of U; no U means U = I."""
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         h0: Tensor,
@@ -53,10 +53,13 @@ class Cell(torch.autograd.Function):
         reverse: bool,
     ) -> tuple[Tensor, Tensor]:
         states = matrix.new_empty(x.shape[0], x.shape[1], len(matrix))
-        if _thin(x):
+        if _thin(x, weight):
             kernel.forward_(states, matrix, h0, bias, lengths, nonlinearity, reverse, x, weight)
         else:
-            torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, len(matrix)))
+            if weight is None:
+                states.copy_(x)
+            else:
+                torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, len(matrix)))
             kernel.forward_(states, matrix, h0, bias, lengths, nonlinearity, reverse)
         ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, states)
         ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
@@ -89,7 +92,7 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
     x, weight, _, matrix, h0, lengths, states = ctx.saved_tensors
     need_x, need_weight, need_bias, need_matrix, _ = ctx.needs_input_grad[:5]
     steps, batch, n = states.shape
-    thin = _thin(x) and need_weight
+    thin = _thin(x, weight) and need_weight
     backward = kernel.Backward(
         matrix, states, lengths, ctx.nonlinearity, ctx.reverse,
         x=x if thin else None, inputs=weight.shape[1] if thin else 0, bias=need_bias,
@@ -111,7 +114,9 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
             _add_matrix(grad_matrix, states, h0, inner, first, last, ctx.reverse)
         if grad_weight is not None:
             grad_weight.addmm_(rows.mT, x[first:last].flatten(0, 1))
-        if grad_x is not None:
+        if grad_x is not None and weight is None:
+            grad_x[first:last] = inner
+        elif grad_x is not None:
             torch.mm(rows, weight, out=grad_x[first:last].view(-1, weight.shape[1]))
     if thin:
         grad_weight = backward.weight_gradient()

@@ -9,8 +9,10 @@ from torch.nn import functional as F
 from kreiss.recurrence.nonlinearity import APPLY
 
 
-def drive(x: Tensor, weight: Tensor) -> Tensor:
-    """u = U x (T, B, N); x (T, B, I), or integer symbols (T, B) that stand for one-hot vectors."""
+def drive(x: Tensor, weight: Tensor | None) -> Tensor:
+    """u = U x (T, B, N); x (T, B, I), or integer symbols (T, B) that stand for one-hot vectors; U = I for None."""
+    if weight is None:
+        return x
     return F.linear(x, weight) if x.is_floating_point() else F.embedding(x, weight.mT)
 
 

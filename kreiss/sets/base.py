@@ -62,6 +62,7 @@ class Set(Packed):
     Attributes:
         n: size of the matrices.
         roles: the role of each free tensor, in the order `forward` takes them.
+        names: the name of each free tensor among the parameters of a layer; its role, unless two have the same.
         shapes: the shape of each free tensor.
         initialisers: the names `initial` accepts, the default first.
     """
@@ -83,6 +84,10 @@ class Set(Packed):
         """Keep the description in the state_dict, as bytes, so that a foreign one can be told apart."""
         self.register_buffer("kind", None)
         self.add_constant("kind", partial(_as_bytes, self.describe()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.roles
 
     # ------------------------------------------------------------ the verbs of every set
 
