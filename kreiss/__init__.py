@@ -10,19 +10,43 @@ from kreiss.version import __version__
 
 if TYPE_CHECKING:
     from kreiss.errors import InputError
-    from kreiss.layers import ENRNN, GRU, IRNN, LSTM, NNRNN, RNN, ExpRNN, OrthRNN, RecurrentLayer, ScoRNN
-    from kreiss.sets import Free, LongShort, Orthogonal, Schur, Set, Stacked, UnitDisc, constrain
-    from kreiss.training import param_groups, penalty, rebase, roles
+    from kreiss.layers import (
+        ENRNN,
+        GORU,
+        GRU,
+        IRNN,
+        LSTM,
+        NNRNN,
+        ORNN,
+        RNN,
+        SVDRNN,
+        ExpRNN,
+        GatedNNRNN,
+        Henaff,
+        OrthRNN,
+        RecurrentLayer,
+        ScoRNN,
+        SpectralRNN,
+        match,
+    )
+    from kreiss.sets import Band, Free, LongShort, Orthogonal, Schur, Set, Stacked, UnitDisc, constrain
+    from kreiss.training import param_groups, penalty, rebase, rebase_every, roles, soft_orthogonality
 
 _HOME = {
     "ENRNN": "layers",
+    "GORU": "layers",
     "GRU": "layers",
     "IRNN": "layers",
     "LSTM": "layers",
     "NNRNN": "layers",
+    "ORNN": "layers",
     "RNN": "layers",
+    "SVDRNN": "layers",
+    "Band": "sets",
     "ExpRNN": "layers",
     "Free": "sets",
+    "GatedNNRNN": "layers",
+    "Henaff": "layers",
     "InputError": "errors",
     "LongShort": "sets",
     "OrthRNN": "layers",
@@ -31,25 +55,35 @@ _HOME = {
     "Schur": "sets",
     "ScoRNN": "layers",
     "Set": "sets",
+    "SpectralRNN": "layers",
     "Stacked": "sets",
     "UnitDisc": "sets",
     "constrain": "sets",
+    "match": "layers",
     "param_groups": "training",
     "penalty": "training",
     "rebase": "training",
+    "rebase_every": "training",
     "roles": "training",
+    "soft_orthogonality": "training",
 }
-_ROOMS = ("errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
+_ROOMS = ("catalogue", "errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
 
 __all__ = [
     "ENRNN",
+    "GORU",
     "GRU",
     "IRNN",
     "LSTM",
     "NNRNN",
+    "ORNN",
     "RNN",
+    "SVDRNN",
+    "Band",
     "ExpRNN",
     "Free",
+    "GatedNNRNN",
+    "Henaff",
     "InputError",
     "LongShort",
     "OrthRNN",
@@ -58,14 +92,18 @@ __all__ = [
     "Schur",
     "ScoRNN",
     "Set",
+    "SpectralRNN",
     "Stacked",
     "UnitDisc",
     "__version__",
     "constrain",
+    "match",
     "param_groups",
     "penalty",
     "rebase",
+    "rebase_every",
     "roles",
+    "soft_orthogonality",
 ]
 
 

@@ -17,6 +17,9 @@ app = cyclopts.App(
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
 )
 
+listing = cyclopts.App(name="list", help="Show what there is.")
+app.command(listing)
+
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 
@@ -83,6 +86,46 @@ def doctor() -> int:
 
     print(f"kreiss {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}")
     print(kernel.status())
+    return 0
+
+
+@listing.command
+def models() -> int:
+    """Show every layer: its constraint, number of parameters, cost per time step and reference.
+
+    N is hidden_size and I input_size; m reflections; s the size of the part that forgets and q = N − s; b angles.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from kreiss.catalogue import MODELS, short, shown
+
+    table = Table("model", "constraint", "parameters", "cost of a step", "reference")
+    for name, model in MODELS.items():
+        table.add_row(name, model.constraint, shown(model.parameters), model.cost, short(model.reference))
+    console = Console()
+    console.print(table, width=None if console.is_terminal else 160)
+    return 0
+
+
+@app.command
+def cite(model: str) -> int:
+    """Print the BibTeX entry of a model's paper.
+
+    Parameters
+    ----------
+    model
+        Its name, as `kreiss list models` shows it.
+    """
+    import difflib
+
+    from kreiss.catalogue import MODELS, bibtex
+
+    if model not in MODELS:
+        close = difflib.get_close_matches(model, MODELS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown model {model!r}.{hint} `kreiss list models` shows all.")
+    print(bibtex(MODELS[model].reference))
     return 0
 
 

@@ -26,6 +26,7 @@ ARROWS = {
     "errors": set(),
     "version": set(),
     "derivatives": set(),
+    "catalogue": set(),
     "linalg": GROUND,
     "sets": GROUND | {"derivatives", "linalg"},
     "recurrence": GROUND | {"derivatives", "linalg", "sets"},
@@ -34,7 +35,7 @@ ARROWS = {
     "relational": GROUND | {"linalg", "sets", "recurrence", "layers"},
     "tasks": GROUND,
     "training": GROUND | {"linalg", "sets", "recurrence", "layers", "memory", "relational", "tasks"},
-    "cli": {"version", "errors", "recurrence", "training"},
+    "cli": {"version", "errors", "catalogue", "recurrence", "training"},
     "__init__": {"version"},
 }
 

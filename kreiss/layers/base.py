@@ -70,6 +70,8 @@ class RecurrentLayer(CheckedLoading):
         device, dtype: of the parameters.
     """
 
+    one_bias = False  # whether even a free V goes with one bias, where torch.nn.RNN has a pair
+
     def __init__(
         self,
         input_size: int,
@@ -101,7 +103,7 @@ class RecurrentLayer(CheckedLoading):
         first = self._set("l0")
         self.init = first.initialisers[0] if init is None else init
         check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
-        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu"
+        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu" and not self.one_bias
         self._bias_names = () if not bias else ("bias_ih", "bias_hh") if torch_pair else ("bias",)
         self._allocate(checked_device(device), checked_dtype(dtype))
         self.reset_parameters(generator)
@@ -235,12 +237,12 @@ class RecurrentLayer(CheckedLoading):
             return max(self._set(suffix).error(*self._wide_free(suffix)) for suffix, _ in self._cells())
 
     @torch.no_grad()
-    def rebase(self) -> None:
+    def rebase(self, project: bool = True) -> None:
         """Move base points of trivializations to the present matrices; outputs do not change."""
         with full_precision(self.weight_ih_l0.device):
             for suffix, _ in self._cells():
                 wide = self._wide_free(suffix)
-                self._set(suffix).rebase(*wide)
+                self._set(suffix).rebase(*wide, project=project)
                 for parameter, tensor in zip(self._free(suffix), wide, strict=True):
                     parameter.copy_(tensor)
 

@@ -145,10 +145,10 @@ class LongShort(Set):
         part = dict(zip(self.roles, free, strict=True))
         return max(member.error(part[role]) for role, member in self._members().items())
 
-    def rebase(self, *free: Tensor) -> None:
+    def rebase(self, *free: Tensor, project: bool = True) -> None:
         """Move the base point of W_L, see `Orthogonal.rebase`."""
         if self.remembers is not None:
-            self.remembers.rebase(free[0])
+            self.remembers.rebase(free[0], project=project)
 
     def _initial(self, name: str, generator: torch.Generator | None) -> Free_:
         part: dict[str, Tensor] = {}

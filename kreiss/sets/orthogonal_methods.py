@@ -168,9 +168,10 @@ class Trivialization(_Skew):
         return self.inverse(linalg.rotation_blocks(angles, self.n))
 
     @torch.no_grad()
-    def rebase(self, free: Tensor) -> None:
-        """Move the base point to the present matrix, polished, and `free` to zero, in place."""
-        self.base.copy_(linalg.newton_schulz(self(free)))
+    def rebase(self, free: Tensor, project: bool = True) -> None:
+        """Move the base point to the present matrix, projected on the group, and `free` to zero, in place."""
+        p = self(free)
+        self.base.copy_(linalg.newton_schulz(p) if project else p)
         free.zero_()
 
 
