@@ -45,7 +45,7 @@ MODELS: dict[str, Model] = {
     "gru": Model("none, gated", "3*N*N + 3*N*I + 6*N", "3N² + 3NI", "cho2014"),
 }  # fmt: skip
 
-# in `parameters`: m reflections (default N − 1), s the size that forgets, q = N − s, b butterfly angles (about ½ N log₂ N)
+# in `parameters`: m reflections (default N − 1), s the size that forgets, q = N − s, b angles (about ½ N log₂ N)
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {

@@ -103,8 +103,7 @@ def models() -> int:
     table = Table("model", "constraint", "parameters", "cost of a step", "reference")
     for name, model in MODELS.items():
         table.add_row(name, model.constraint, shown(model.parameters), model.cost, short(model.reference))
-    console = Console()
-    console.print(table, width=None if console.is_terminal else 160)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
     return 0
 
 

@@ -97,7 +97,7 @@ class Orthogonal(Set):
     def rebase(self, *free: Tensor, project: bool = True) -> None:
         """Move the base point of a trivialization to the present matrix; other methods have none."""
         if isinstance(self.map, Trivialization):
-            self.map.rebase(*free, project=project)
+            self.map.rebase(free[0], project)
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> Tensor:
         """`matrix` in float64, polished, if it is orthogonal to `tol`."""
