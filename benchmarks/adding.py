@@ -100,7 +100,8 @@ def table() -> None:
         reached = f"{entry['updates']:,}" if entry["reached"] else f"not within {entry['updates']:,}"
         lines.append(
             f"| {entry['length']} | {entry['seed']} | {entry['epsilon']} | {entry['negative']} | "
-            f"{entry['parameters']:,} | {entry['target']} | {entry['mse']:.5f} | {reached} | {entry['radius_of_the_short_part']:.4f} |"
+            f"{entry['parameters']:,} | {entry['target']} | {entry['mse']:.5f} | {reached} | "
+            f"{entry['radius_of_the_short_part']:.4f} |"
         )
     TABLE.write_text("\n".join(lines) + "\n")
 
