@@ -280,6 +280,24 @@ def test_a_large_set_follows_its_eigenpair_decomposes_now_and_then_and_resumes_e
 # ---------------------------------------------------------------- the layer
 
 
+@pytest.mark.parametrize("coupled", [True, False])
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+def test_the_matrix_is_the_block_matrix_of_the_paper(coupled, scale):
+    layer = kreiss.ENRNN(2, 7, short=3, negative=1, coupled=coupled, epsilon=0.1, dtype=F64)
+    with torch.no_grad():
+        layer.orthogonal_l0.normal_(generator=seeded(0))
+        layer.disc_l0.mul_(scale / spectral_radius(layer.disc_l0))
+    a = np.zeros((4, 4))
+    a[np.tril_indices(4, -1)] = layer.orthogonal_l0.detach().numpy()
+    a -= a.T
+    w = np.zeros((7, 7))
+    w[:4, :4] = np.linalg.solve(np.eye(4) + a, np.eye(4) - a) @ np.diag([-1.0, 1, 1, 1])
+    w[4:, 4:] = layer.disc_l0.detach().numpy() / (1 if scale < 1 else scale + 0.1)
+    if coupled:
+        w[:4, 4:] = layer.coupling_l0.detach().numpy()
+    assert np.allclose(layer.weight_hh_l0.detach().numpy(), w, atol=1e-12)
+
+
 def test_the_short_state_forgets_and_the_long_state_remembers():
     # Figs 4 and 5: ‖∂h_τ/∂x_t‖ falls with τ − t for h_S and stays for h_L
     layer = kreiss.ENRNN(2, 40, short=16, dtype=F64, generator=seeded(0))

@@ -286,7 +286,8 @@ ORTHOGONAL = {
 }
 
 
-@pytest.mark.parametrize("name", ORTHOGONAL)
+# one of each way to hold the matrix
+@pytest.mark.parametrize("name", ["exprnn", "dtriv", "scornn", "ornn", "svdrnn without margin", "goru"])
 def test_the_error_is_rounding_alone_after_ten_thousand_steps(name):
     n = 8
     layer = ORTHOGONAL[name](n)
