@@ -141,6 +141,27 @@ def doctor() -> int:
     return 0
 
 
+@app.command
+def cite(model: str) -> int:
+    """Print the BibTeX entry of a model's paper.
+
+    Parameters
+    ----------
+    model
+        Its name, as `kreiss list models` shows it.
+    """
+    import difflib
+
+    from kreiss.catalogue import MODELS, bibtex
+
+    if model not in MODELS:
+        close = difflib.get_close_matches(model, MODELS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown model {model!r}.{hint} `kreiss list models` shows all.")
+    print(bibtex(MODELS[model].reference))
+    return 0
+
+
 def main() -> None:
     """Run the command line: 0 done, 1 failed, 2 wrong use, 3 a package is missing, 130 interrupted; no traceback."""
     try:

@@ -269,9 +269,12 @@ def to_onnx(layer: nn.Module, path: Path) -> onnxruntime.InferenceSession:
         ("exprnn", {}),
         ("exprnn-expm", {"nonlinearity": "relu", "bias": False}),
         ("scornn", {"nonlinearity": "identity"}),
+        ("enrnn", {}),
+        ("goru", {}),
+        ("henaff", {"nonlinearity": "modrelu"}),
         ("nnrnn", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
     ],
-    ids=["rnn", "nnrnn", "exprnn", "expm-relu", "scornn-identity", "nnrnn-deep"],
+    ids=["rnn", "nnrnn", "exprnn", "expm-relu", "scornn-identity", "enrnn", "goru", "henaff", "nnrnn-deep"],
 )
 def test_onnx_runtime_equals_the_eager_layer_at_any_time_and_batch(name, options, tmp_path):
     layer = build(name, **options)

@@ -27,6 +27,7 @@ ARROWS = {
     "recorded": set(),
     "version": set(),
     "derivatives": set(),
+    "catalogue": set(),
     "linalg": GROUND,
     "sets": GROUND | {"derivatives", "linalg"},
     "recurrence": GROUND | {"derivatives", "linalg", "sets"},
@@ -35,8 +36,8 @@ ARROWS = {
     "relational": GROUND | {"linalg", "sets", "recurrence", "layers"},
     "tasks": GROUND,
     "training": GROUND | {"linalg", "sets", "recurrence", "layers", "memory", "relational", "tasks"},
-    "commands": GROUND | {"layers", "tasks", "training"},
-    "cli": {"version", "errors", "commands", "recurrence", "training"},
+    "commands": GROUND | {"catalogue", "layers", "tasks", "training"},
+    "cli": {"version", "errors", "catalogue", "commands", "recurrence", "training"},
     "__main__": {"cli"},
     "__init__": {"version"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -13,16 +14,27 @@ app = cyclopts.App(name="list", help="List models, tasks and presets.")
 
 @app.command
 def models(like: str = "") -> int:
-    """List the networks that `--model` takes.
+    """List the networks that `--model` takes: constraint, number of parameters, cost per time step and reference.
+
+    N is hidden_size and I input_size; m reflections; s the size of the part that forgets and q = N − s; b angles.
 
     Parameters
     ----------
     like
-        Only those whose name or description holds this text.
+        Only those whose row holds this text.
     """
-    from kreiss.layers import REGISTRY
+    from rich.console import Console
+    from rich.table import Table
 
-    return _list(REGISTRY, like)
+    from kreiss.catalogue import MODELS, short, shown
+
+    table = Table("model", "constraint", "parameters", "cost of a step", "reference")
+    for name, model in MODELS.items():
+        row = (name, model.constraint, shown(model.parameters), model.cost, short(model.reference))
+        if like in " ".join(row):
+            table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return 0
 
 
 @app.command

@@ -102,10 +102,11 @@ class Stream:
 
 def _cells(layer: nn.Module, batch: int) -> list[kernel.Step]:
     """The kernel's updates, one per layer from below; none where it does not run them."""
-    if not isinstance(layer, RecurrentLayer) or not kernel.takes(layer.weight_ih_l0):
+    if not isinstance(layer, RecurrentLayer) or not layer.plain_cell or not kernel.takes(layer.weight_ih_l0):
         return []
     made = []
     for suffix, _ in layer._cells():
         cell = layer._arguments(suffix, layer.weight_ih_l0, None, None, False)
-        made.append(kernel.Step(cell["matrix"], cell["weight"], cell["bias"], layer.nonlinearity, batch))
+        weight = getattr(layer, f"weight_ih_{suffix}")
+        made.append(kernel.Step(cell["matrix"], weight, cell["bias"], layer.nonlinearity, batch))
     return made

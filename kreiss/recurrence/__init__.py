@@ -36,7 +36,7 @@ def reference_only() -> Iterator[None]:
 
 def cell(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     matrix: Tensor,
     h0: Tensor | None,
     *,
@@ -49,7 +49,7 @@ def cell(
 
     Args:
         x: inputs (T, B, I), or integer symbols (T, B) below I that stand for one-hot vectors.
-        weight: U (N, I).
+        weight: U (N, I); None for U = I, and then x is (T, B, N).
         h0: first state (B, N); None means zero, for which nothing is multiplied.
         others: see `recur`.
 
@@ -65,7 +65,7 @@ def cell(
 
 def last_state(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     matrix: Tensor,
     h0: Tensor | None,
     *,

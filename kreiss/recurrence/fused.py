@@ -21,7 +21,7 @@ WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wid
 
 def usable(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     matrix: Tensor,
     h0: Tensor | None,
     bias: Tensor | None = None,
@@ -35,13 +35,14 @@ def usable(
         return False
     n, dtype = matrix.shape[-1], matrix.dtype
     batch = x.shape[1] if x.dim() in (2, 3) else 0
-    features = (weight.shape[-1],) if x.dim() == 3 else ()
+    inputs = n if weight is None else weight.shape[-1]
+    features = (inputs,) if x.dim() == 3 else ()
     x_dtypes = (dtype,) if x.dim() == 3 else (torch.int64, torch.int32)
     return (
         batch > 0
         and _fits(x, (x.shape[0], batch, *features), *x_dtypes)
-        and _fits(weight, (n, weight.shape[-1]), dtype)
-        and weight.shape[-1] > 0
+        and inputs > 0
+        and (_fits(weight, (n, inputs), dtype) if weight is not None else x.dim() == 3)
         and _fits(matrix, (n, n), dtype)
         and (h0 is None or _fits(h0, (batch, n), dtype))
         and (bias is None or _fits(bias, (n,), dtype))
@@ -55,18 +56,26 @@ def _fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
     return plain and tensor.dtype in dtypes and tensor.shape == shape
 
 
-def _thin(x: Tensor) -> bool:
-    return not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT
+def _thin(x: Tensor, weight: Tensor | None) -> bool:
+    return weight is not None and (not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT)
+
+
+def _drive(states: Tensor, x: Tensor, weight: Tensor | None) -> None:
+    """u = U x where the states will be, by one large product; U = I for None."""
+    if weight is None:
+        states.copy_(x)
+    else:
+        torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, states.shape[-1]))
 
 
 class Cell(torch.autograd.Function):
-    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be integer symbols, columns of U."""
+    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be symbols, columns of U; no U means U = I."""
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         h0: Tensor | None,
@@ -75,10 +84,10 @@ class Cell(torch.autograd.Function):
         reverse: bool,
     ) -> tuple[Tensor, Tensor]:
         states = matrix.new_empty(x.shape[0], x.shape[1], len(matrix))
-        if _thin(x):
+        if _thin(x, weight):
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, x=x, weight=weight)
         else:
-            torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, len(matrix)))
+            _drive(states, x, weight)
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse)
         run.piece(0, h0, states)
         ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, states)
@@ -146,16 +155,18 @@ def _pieces(steps: int, count: int, reverse: bool) -> list[tuple[int, int]]:
 class _Sums:
     """Gradients that add up over pieces of time, and the buffer that every piece uses again."""
 
-    def __init__(self, ctx: Any, x: Tensor, weight: Tensor, matrix: Tensor, lengths: Tensor | None, batch: int) -> None:
+    def __init__(
+        self, ctx: Any, x: Tensor, weight: Tensor | None, matrix: Tensor, lengths: Tensor | None, batch: int
+    ) -> None:
         need_x, need_weight, need_bias, need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
         self.x, self.weight, self.steps, self.reverse = x, weight, x.shape[0], ctx.reverse
-        thin = need_weight and _thin(x)
+        thin = need_weight and _thin(x, weight)
         self.backward = kernel.Backward(
             matrix, batch, lengths, ctx.nonlinearity, ctx.reverse,
             x=x if thin else None, weight=weight, bias=need_bias, wants_carry=self.need_h0,
         )  # fmt: skip
         self.grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
-        self.grad_weight = torch.zeros_like(weight) if need_weight and not thin else None
+        self.grad_weight = torch.zeros_like(weight) if weight is not None and need_weight and not thin else None
         self.grad_matrix = matrix.new_zeros(matrix.shape) if need_matrix else None
         self.buffer: Tensor | None = None
 
@@ -171,7 +182,10 @@ class _Sums:
         if self.grad_weight is not None:
             self.grad_weight.addmm_(inner.view(-1, n).mT, self.x[first:last].flatten(0, 1))
         if self.grad_x is not None:
-            torch.mm(inner.view(-1, n), self.weight, out=self.grad_x[first:last].view(length * batch, -1))
+            if self.weight is None:
+                self.grad_x[first:last] = inner
+            else:
+                torch.mm(inner.view(-1, n), self.weight, out=self.grad_x[first:last].view(length * batch, -1))
         return inner
 
     def add_matrix(self, inner: Tensor, before: Tensor) -> None:
@@ -193,7 +207,7 @@ class LastState(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         h0: Tensor | None,
@@ -234,7 +248,7 @@ class _Again:
     def __init__(
         self,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         lengths: Tensor | None,
@@ -242,20 +256,20 @@ class _Again:
         reverse: bool,
     ) -> None:
         self.x, self.weight, self.reverse = x, weight, reverse
-        self.thin = _thin(x)
-        inputs = {"x": x, "weight": weight} if self.thin else {}
+        self.thin = _thin(x, weight)
+        inputs: dict[str, Tensor | None] = {"x": x, "weight": weight} if self.thin else {}
         self.run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, **inputs)
         self.buffer = matrix.new_empty(0)
 
     def states(self, first: int, last: int, h: Tensor) -> Tensor:
         """States of steps [first, last) after (in reverse: before) the state h."""
-        length, n = last - first, h.shape[-1]
+        length = last - first
         if len(self.buffer) <= length:
             self.buffer = h.new_empty(length + 1, *h.shape)
         states = self.buffer[:length] if self.reverse else self.buffer[1 : length + 1]
         self.buffer[length if self.reverse else 0] = h
         if not self.thin:
-            torch.mm(self.x[first:last].flatten(0, 1), self.weight.mT, out=states.view(-1, n))
+            _drive(states, self.x[first:last], self.weight)
         self.run.piece(first, h, states)
         return states
 

@@ -8,6 +8,7 @@ from kreiss.training.model import Network
 from kreiss.training.record import read_records
 from kreiss.training.saving import load, save
 from kreiss.training.session import Run
+from kreiss.training.upkeep import rebase_every, soft_orthogonality
 
 __all__ = [
     "Network",
@@ -20,7 +21,9 @@ __all__ = [
     "penalty",
     "read_records",
     "rebase",
+    "rebase_every",
     "resume",
     "roles",
     "save",
+    "soft_orthogonality",
 ]
