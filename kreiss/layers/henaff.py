@@ -23,7 +23,7 @@ class Henaff(UnlikeTorch):
 
     Symbols: V `weight_hh_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`.
 
-    Reference: Henaff, Szlam & LeCun (2016). Their solutions of the copy and adding tasks start V as rotations
+    Reference: Henaff, Szlam & LeCun (2016); in Kerg (2022), §D.2. Their solutions of the copy and adding tasks start V as rotations
     (`init="henaff"`) and as the identity (`init="identity"`).
 
     Args:
@@ -64,4 +64,6 @@ class Henaff(UnlikeTorch):
         bias: Tensor | None = getattr(self, f"bias_{suffix}") if self.bias else None
         u = APPLY[self.nonlinearity](drive(x, getattr(self, f"weight_ih_{suffix}")), bias)
         matrix = self.recurrent_matrix(suffix)
-        return cell(u, None, matrix, h0, nonlinearity="identity", lengths=lengths, reverse=backwards)  # thesis, §D.2
+        return cell(
+            u, None, matrix, h0, nonlinearity="identity", lengths=lengths, reverse=backwards
+        )  # Kerg (2022), §D.2
