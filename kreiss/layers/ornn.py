@@ -17,7 +17,7 @@ class ORNN(RecurrentLayer):
     Symbols: v `orthogonal_l{k}` (the free entries, vector after vector), m `reflections`, D signs fixed at the start,
     V `weight_hh_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`.
 
-    Reference: Mhammedi et al. (2017).
+    Reference: Mhammedi et al. (2017); in Kerg (2022), §D.3.
 
     Differs: the leading entry of each vector is 1 instead of free, since only its direction counts: m fewer numbers. At
     most N − 1 reflections: with the signs D these reach every orthogonal matrix, as N of the paper's do. The initial

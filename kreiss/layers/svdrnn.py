@@ -18,7 +18,8 @@ class SVDRNN(RecurrentLayer):
     Symbols: U_W `left_l{k}`, V_W `right_l{k}`, p `singular_l{k}` (see `kreiss.Band`), m `margin`, W `weight_hh_l{k}`,
     U `weight_ih_l{k}`, b `bias_l{k}`.
 
-    Reference: Vorontsov et al. (2017); the soft form of the constraint is `kreiss.soft_orthogonality`.
+    Reference: Vorontsov et al. (2017); in Kerg (2022), §D.3. The soft form of the constraint is
+    `kreiss.soft_orthogonality`.
 
     Differs: U_W and V_W are held by a trivialization, so any optimiser trains them; the paper moves them by
     multiplicative Cayley steps. φ is modReLU unless told otherwise.

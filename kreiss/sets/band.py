@@ -77,7 +77,7 @@ class Band(Set):
         """The singular values that the free numbers ask for, in no order."""
         if not self.margin:
             return free[0].new_ones(self.n)
-        return 1 + 2 * self.margin * (free[1].sigmoid() - 0.5)  # s_i = 2m(σ(p_i) − ½) + 1
+        return 1 + 2 * self.margin * (free[1].sigmoid() - 0.5)  # Kerg (2022), §D.3: 2m(σ(p_i) − ½) + 1
 
     # ------------------------------------------------------------ matrix → free numbers
 
