@@ -63,4 +63,4 @@ class Henaff(UnlikeTorch):
     ) -> dict[str, Any]:
         given = super()._arguments(suffix, x, h0, lengths, backwards)
         u = APPLY[self.nonlinearity](drive(x, given["weight"]), given["bias"])
-        return {**given, "x": u, "weight": None, "bias": None, "nonlinearity": "identity"}  # thesis, §D.2
+        return {**given, "x": u, "weight": None, "bias": None, "nonlinearity": "identity"}  # Kerg (2022), §D.2
