@@ -190,7 +190,7 @@ def test_an_unknown_name_is_refused_with_the_closest_known_one(misspelt):
 
 
 def test_a_name_like_no_other_is_refused_with_the_list_alone():
-    with refused(r"^unknown orthogonal method 'zzz'\. Choose one of: cayley, expm, givens, householder, "):
+    with refused(r"^unknown orthogonal method 'zzz'\. Choose one of: butterfly, cayley, expm, givens, householder, "):
         Orthogonal(4, "zzz")
 
 

@@ -524,7 +524,7 @@ def test_data_fetch_of_what_is_there_says_where(here, monkeypatch):
 
 
 def test_a_missing_extra_ends_with_3_and_the_command_that_installs_it(monkeypatch, capsys):
-    def fail() -> int:
+    def fail(words: list[str]) -> int:
         raise MissingExtra("reading parquet", "parquet", "pyarrow")
 
     monkeypatch.setattr("kreiss.cli.app", fail)

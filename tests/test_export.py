@@ -7,7 +7,6 @@ import io
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -463,7 +462,7 @@ def test_what_is_not_a_module_cannot_be_exported(tmp_path):
 def _saved(monkeypatch):
     """`kreiss.load` gives one layer, whatever it is asked for."""
     layer = kreiss.NNRNN(IN, HIDDEN)
-    monkeypatch.setitem(sys.modules, "kreiss.training.saving", SimpleNamespace(load=lambda source: layer))
+    monkeypatch.setattr(sys.modules["kreiss.training.export"], "load", lambda source: layer)
 
 
 @pytest.mark.usefixtures("_saved")
@@ -491,7 +490,7 @@ def test_the_command_writes_next_to_its_source_and_prints_the_largest_difference
 @pytest.mark.usefixtures("_saved")
 def test_the_command_ends_in_one_line_without_its_source_or_extra(missing, code, said, tmp_path, monkeypatch, capsys):
     source = "nowhere" if missing is None else str(tmp_path)
-    monkeypatch.setattr(cli, "app", partial(cli.app, ["export", source, "--verify"]))
+    monkeypatch.setattr(sys, "argv", ["kreiss", "export", source, "--verify"])
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == missing else find(name, *rest))
     with pytest.raises(SystemExit) as ended:
