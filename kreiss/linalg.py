@@ -294,6 +294,11 @@ def ordered_real_schur(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return t, q
 
 
+def eigenvalues(matrix: Tensor) -> np.ndarray[Any, Any]:
+    """The eigenvalues in float64, whatever the dtype of the matrix."""
+    return np.linalg.eigvals(to_numpy(matrix))
+
+
 def to_numpy(matrix: Tensor) -> np.ndarray[Any, Any]:
     """A float64 NumPy copy."""
     return matrix.detach().cpu().double().numpy().copy()

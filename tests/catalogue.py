@@ -31,6 +31,15 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "schur-paper": lambda n: kreiss.Schur(n, "paper"),
     "schur-clamped": lambda n: kreiss.Schur(n, radius=0.9),
     "schur-expm": lambda n: kreiss.Schur(n, orthogonal="expm"),
+    "orthogonal-butterfly": lambda n: kreiss.Orthogonal(n, "butterfly"),
+    "band": kreiss.Band,
+    "band-trivialization": lambda n: kreiss.Band(n, 0.5, "trivialization"),
+    "band-orthogonal": lambda n: kreiss.Band(n, 0.0, "expm"),
+    "disc": kreiss.UnitDisc,
+    "disc-epsilon-0": lambda n: kreiss.UnitDisc(n, epsilon=0.0),
+    "longshort": kreiss.LongShort,
+    "longshort-uncoupled": lambda n: kreiss.LongShort(n, n // 2, coupled=False, orthogonal="trivialization"),
+    "longshort-only-short": lambda n: kreiss.LongShort(n, n),
     **{f"unitary-{method}": (lambda n, method=method: kreiss.Unitary(half(n), method)) for method in UNITARY_METHODS},
     "unitary-few-layers": lambda n: kreiss.Unitary(half(n), "mesh", capacity=1),
     "complexschur": lambda n: kreiss.ComplexSchur(half(n)),
@@ -43,6 +52,9 @@ LAYERS: dict[str, Callable[..., Any]] = {
     **REGISTRY,
     "nnrnn-paper": lambda *sizes, **options: kreiss.NNRNN(*sizes, blocks="paper", **options),
     "nnrnn-clamped": lambda *sizes, **options: kreiss.NNRNN(*sizes, radius=0.95, **options),
+    "enrnn-uncoupled": lambda *sizes, **options: kreiss.ENRNN(*sizes, coupled=False, epsilon=0.0, **options),
+    "henaff-orthogonal": lambda *sizes, **options: kreiss.Henaff(*sizes, orthogonal="expm", **options),
+    "goru-trivialization": lambda *sizes, **options: kreiss.GORU(*sizes, orthogonal="trivialization", **options),
     "urnn-structured": lambda *sizes, **options: kreiss.URNN(*sizes, structured=True, **options),
     "eurnn-structured": lambda *sizes, **options: kreiss.EURNN(*sizes, structured=True, **options),
     "eurnn-fft": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, **options),
@@ -51,8 +63,17 @@ LAYERS: dict[str, Callable[..., Any]] = {
     "exprnn-expm": lambda *sizes, **options: kreiss.ExpRNN(*sizes, orthogonal="expm", **options),
 }
 
-# those built on our own recurrence, and not on torch's gated layers
+# those built on our own recurrences, and not on torch's gated layers
 OURS = {name: make for name, make in LAYERS.items() if name not in ("lstm", "gru")}
+
+# those of them with gates, which the kernel does not have
+GATED = {name: make for name, make in OURS.items() if name.startswith(("goru", "gatednnrnn"))}
+
+# those whose recurrence is that of torch.nn.RNN
+ELMAN = {name: make for name, make in OURS.items() if name not in GATED and not name.startswith("henaff")}
+
+# those whose recurrent matrix is its own parameter
+FREE = {"rnn", "irnn", "orthrnn", "henaff"}
 
 # those whose units are complex: two real features per unit of hidden_size
 COMPLEX = {name: make for name, make in OURS.items() if issubclass(type(make(1, 1)), ComplexLayer)}

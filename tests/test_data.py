@@ -239,7 +239,11 @@ def test_the_next_mirror_is_tried_when_one_is_gone_or_wrong(here, tiny):
     assert [path for path, _ in tiny.asked] == ["/a/one.txt.gz", "/b/one.txt", "/a/two.txt.gz", "/b/two.txt"]
 
 
-@pytest.mark.parametrize("damage", [gzip.compress(b"other"), b"not gzip", gzip.compress(CONTENT["two.txt"])[:-4]])
+@pytest.mark.parametrize(
+    "damage",
+    [gzip.compress(b"other"), b"not gzip", gzip.compress(CONTENT["two.txt"])[:-4]],
+    ids=["other content", "not gzip", "cut short"],
+)
 def test_what_no_mirror_has_right_is_refused_with_both_checksums_and_not_kept(here, tiny, damage):
     tiny.files["/a/two.txt.gz"] = damage
     tiny.files["/b/two.txt"] = b"other"
@@ -520,7 +524,7 @@ def test_data_fetch_of_what_is_there_says_where(here, monkeypatch):
 
 
 def test_a_missing_extra_ends_with_3_and_the_command_that_installs_it(monkeypatch, capsys):
-    def fail() -> int:
+    def fail(words: list[str]) -> int:
         raise MissingExtra("reading parquet", "parquet", "pyarrow")
 
     monkeypatch.setattr("kreiss.cli.app", fail)

@@ -71,6 +71,9 @@ class RecurrentLayer(CheckedLoading):
         device, dtype: of the parameters.
     """
 
+    takes_symbols = True  # integer inputs stand for one-hot vectors
+    plain_cell = True  # whether a step is h ← φ(V h + U x; b), and so one call of the kernel
+    one_bias = False  # whether even a free V goes with one bias, where torch.nn.RNN has a pair
     reals = 1  # numbers per unit of the state; two in complex layers
     nonlinearities: tuple[str, ...] = REAL_NONLINEARITIES
 
@@ -106,7 +109,7 @@ class RecurrentLayer(CheckedLoading):
         first = self._set("l0")
         self.init = first.initialisers[0] if init is None else init
         check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
-        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu"
+        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu" and not self.one_bias
         self._bias_names = () if not bias else ("bias_ih", "bias_hh") if torch_pair else ("bias",)
         self._allocate(checked_device(device), checked_dtype(dtype))
         self.reset_parameters(generator)
@@ -241,12 +244,12 @@ class RecurrentLayer(CheckedLoading):
             return max(self._set(suffix).error(*self._wide_free(suffix)) for suffix, _ in self._cells())
 
     @torch.no_grad()
-    def rebase(self) -> None:
+    def rebase(self, project: bool = True) -> None:
         """Move base points of trivializations to the present matrices; outputs do not change."""
         with full_precision(self.weight_ih_l0.device):
             for suffix, _ in self._cells():
                 wide = self._wide_free(suffix)
-                self._set(suffix).rebase(*wide)
+                self._set(suffix).rebase(*wide, project=project)
                 for parameter, tensor in zip(self._free(suffix), wide, strict=True):
                     if tensor is not parameter:
                         parameter.copy_(tensor)
@@ -333,14 +336,24 @@ class RecurrentLayer(CheckedLoading):
             if suffix != "l0" and not backwards:  # a new layer: its input is what the one below put out
                 x = F.dropout(_side_by_side(outs), self.dropout, self.training)
                 outs = []
-            arguments = self._arguments(suffix, x, None if state is None else state[len(last)], lengths, backwards)
+            given = (suffix, x, None if state is None else state[len(last)], lengths, backwards)
             if only_last and len(last) >= on_top:
-                h = last_state(**arguments)
+                h = self._last_state(*given)
             else:
-                out, h = cell(**arguments)
+                out, h = self._run_cell(*given)
                 outs.append(out)
             last.append(h)
         return outs, last[0].unsqueeze(0) if len(last) == 1 else torch.stack(last)
+
+    def _run_cell(
+        self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
+    ) -> tuple[Tensor, Tensor]:
+        """All states and the last one of one layer and direction."""
+        return cell(**self._arguments(suffix, x, h0, lengths, backwards))
+
+    def _last_state(self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool) -> Tensor:
+        """The last one alone."""
+        return last_state(**self._arguments(suffix, x, h0, lengths, backwards))
 
     def _arguments(
         self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
@@ -348,7 +361,7 @@ class RecurrentLayer(CheckedLoading):
         """What one layer and direction hands to the recurrence."""
         return {
             "x": x,
-            "weight": getattr(self, f"weight_ih_{suffix}"),
+            "weight": self._input_weight(suffix, x),
             "matrix": self._transition(suffix),
             "h0": h0,
             "nonlinearity": self.nonlinearity,
@@ -356,6 +369,10 @@ class RecurrentLayer(CheckedLoading):
             "lengths": lengths,
             "reverse": backwards,
         }
+
+    def _input_weight(self, suffix: str, x: Tensor) -> Tensor | None:
+        """U of one layer and direction; None where x drives the state as it is."""
+        return getattr(self, f"weight_ih_{suffix}")
 
     def _transition(self, suffix: str) -> Tensor | Callable[[Tensor], Tensor]:
         """V as the recurrence takes it: the matrix, or a function that applies it to states."""

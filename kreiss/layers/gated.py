@@ -57,7 +57,7 @@ class Gated(CheckedLoading, nn.RNNBase):
         """Nothing is constrained."""
         return 0.0
 
-    def rebase(self) -> None:
+    def rebase(self, project: bool = True) -> None:
         """No base points to move."""
 
     def init_state(self, batch_size: int | None = None) -> State:

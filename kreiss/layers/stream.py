@@ -18,7 +18,7 @@ class Stream:
 
     Feeding a sequence in pieces of any size gives what `forward` gives for the whole. The layer is frozen when the
     stream is made; training it later does not change the stream. On the compiled kernel `step` allocates nothing: its
-    result is the stream's own buffer and holds until the step after next, so copy what is to be kept.
+    result is the stream's own buffer and holds until the stream is used again, so clone what is to be kept.
 
     Args:
         layer: any layer of one direction.
@@ -29,7 +29,7 @@ class Stream:
         >>> layer = kreiss.NNRNN(3, 8)
         >>> stream = kreiss.Stream(layer)
         >>> x = torch.randn(5, 3)
-        >>> pieces = [stream.feed(x[:2]), stream.step(x[2])[None], stream.feed(x[3:])]
+        >>> pieces = [stream.feed(x[:2]), stream.step(x[2]).clone()[None], stream.feed(x[3:])]
         >>> torch.allclose(torch.cat(pieces), layer(x)[0], atol=1e-6)
         True
     """
@@ -102,10 +102,11 @@ class Stream:
 
 def _cells(layer: nn.Module, batch: int) -> list[kernel.Step]:
     """The kernel's updates, one per layer from below; none where it does not run them."""
-    if not isinstance(layer, RecurrentLayer) or not kernel.takes(layer.weight_ih_l0):
+    if not isinstance(layer, RecurrentLayer) or not layer.plain_cell or not kernel.takes(layer.weight_ih_l0):
         return []
     made = []
     for suffix, _ in layer._cells():
         cell = layer._arguments(suffix, layer.weight_ih_l0, None, None, False)
-        made.append(kernel.Step(cell["matrix"], cell["weight"], cell["bias"], layer.nonlinearity, batch))
+        weight = getattr(layer, f"weight_ih_{suffix}")
+        made.append(kernel.Step(cell["matrix"], weight, cell["bias"], layer.nonlinearity, batch))
     return made

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kreiss import derivatives
+from kreiss.errors import InputError
 from kreiss.recurrence import exporting, fused, operator, reference
 from kreiss.recurrence.nonlinearity import APPLY
 
@@ -37,7 +38,7 @@ def reference_only() -> Iterator[None]:
 
 def cell(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     matrix: Tensor | Callable[[Tensor], Tensor],
     h0: Tensor | None,
     *,
@@ -50,14 +51,15 @@ def cell(
 
     Args:
         x: inputs (T, B, I), or integer symbols (T, B) below I that stand for one-hot vectors.
-        weight: U (N, I).
+        weight: U (N, I); None for U = I, and then x is (T, B, N).
         h0: first state (B, N); None means zero, for which nothing is multiplied.
         others: see `recur`.
 
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
-    if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0):
+    _check_pairs(matrix, nonlinearity)
+    if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     u = reference.drive(x, weight)
     h0 = reference.zero_state(x, weight) if h0 is None else h0
@@ -66,7 +68,7 @@ def cell(
 
 def last_state(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     matrix: Tensor | Callable[[Tensor], Tensor],
     h0: Tensor | None,
     *,
@@ -76,11 +78,20 @@ def last_state(
     reverse: bool = False,
 ) -> Tensor:
     """The last state (B, N) of `cell`, without room for all of them where the kernel runs: about 2√T instead of T."""
-    if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0):
+    _check_pairs(matrix, nonlinearity)
+    if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.LastState.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     return cell(
         x, weight, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse
     )[1]  # fmt: skip
+
+
+def _check_pairs(matrix: Tensor | Callable[[Tensor], Tensor], nonlinearity: str) -> None:
+    if nonlinearity == "cmodrelu" and isinstance(matrix, Tensor) and matrix.shape[-1] % 2:
+        raise InputError(
+            f"states of complex numbers must have an even number of entries; got {matrix.shape[-1]}. "
+            "Give pairs (re, im)."
+        )
 
 
 def recur(

@@ -19,35 +19,63 @@ PIECE_ROWS = 2048
 WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wider ones through one large product
 
 
-def usable(x: Tensor, weight: Tensor, matrix: Tensor, h0: Tensor | None) -> bool:
-    """Whether the kernel computes this, and what asks for it is ordinary first-order autograd."""
-    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu"):
+def usable(
+    x: Tensor,
+    weight: Tensor | None,
+    matrix: Tensor,
+    h0: Tensor | None,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> bool:
+    """Whether the kernel computes this, and what asks for it is ordinary first-order autograd.
+
+    What does not fit together is left to the plain loop, where torch says what is wrong.
+    """
+    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu") or not kernel.takes(matrix):
         return False
-    dtype = matrix.dtype
-    if not kernel.takes(matrix) or x.shape[1] == 0:
-        return False
-    for tensor in (x, weight, matrix, h0):
-        if tensor is None:
-            continue
-        if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu:
-            return False
-        if tensor.dtype != dtype and not (tensor is x and not x.is_floating_point()):
-            return False
-    return True
+    n, dtype = matrix.shape[-1], matrix.dtype
+    batch = x.shape[1] if x.dim() in (2, 3) else 0
+    inputs = n if weight is None else weight.shape[-1]
+    features = (inputs,) if x.dim() == 3 else ()
+    x_dtypes = (dtype,) if x.dim() == 3 else (torch.int64, torch.int32)
+    return (
+        batch > 0
+        and _fits(x, (x.shape[0], batch, *features), *x_dtypes)
+        and inputs > 0
+        and (_fits(weight, (n, inputs), dtype) if weight is not None else x.dim() == 3)
+        and _fits(matrix, (n, n), dtype)
+        and (h0 is None or _fits(h0, (batch, n), dtype))
+        and (bias is None or _fits(bias, (n,), dtype))
+        and (lengths is None or _fits(lengths, (batch,), torch.int64))
+    )
 
 
-def _thin(x: Tensor) -> bool:
-    return not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT
+def _fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
+    """Whether this is a plain tensor in memory, of that shape and one of those dtypes."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu
+    return plain and tensor.dtype in dtypes and tensor.shape == shape
+
+
+def _thin(x: Tensor, weight: Tensor | None) -> bool:
+    return weight is not None and (not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT)
+
+
+def _drive(states: Tensor, x: Tensor, weight: Tensor | None) -> None:
+    """u = U x where the states will be, by one large product; U = I for None."""
+    if weight is None:
+        states.copy_(x)
+    else:
+        torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, states.shape[-1]))
 
 
 class Cell(torch.autograd.Function):
-    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be integer symbols, columns of U."""
+    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be symbols, columns of U; no U means U = I."""
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         h0: Tensor | None,
@@ -56,10 +84,10 @@ class Cell(torch.autograd.Function):
         reverse: bool,
     ) -> tuple[Tensor, Tensor]:
         states = matrix.new_empty(x.shape[0], x.shape[1], len(matrix))
-        if _thin(x):
+        if _thin(x, weight):
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, x=x, weight=weight)
         else:
-            torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, len(matrix)))
+            _drive(states, x, weight)
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse)
         run.piece(0, h0, states)
         ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, states)
@@ -131,7 +159,7 @@ class _Sums:
         self,
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         lengths: Tensor | None,
@@ -139,13 +167,13 @@ class _Sums:
     ) -> None:
         need_x, need_weight, need_bias, need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
         self.x, self.weight, self.steps, self.reverse = x, weight, x.shape[0], ctx.reverse
-        thin = need_weight and _thin(x)
+        thin = need_weight and _thin(x, weight)
         self.backward = kernel.Backward(
             matrix, batch, lengths, ctx.nonlinearity, ctx.reverse,
             x=x if thin else None, weight=weight, bias=need_bias, threshold=bias, wants_carry=self.need_h0,
         )  # fmt: skip
         self.grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
-        self.grad_weight = torch.zeros_like(weight) if need_weight and not thin else None
+        self.grad_weight = torch.zeros_like(weight) if weight is not None and need_weight and not thin else None
         self.grad_matrix = matrix.new_zeros(matrix.shape) if need_matrix else None
         self.buffer: Tensor | None = None
 
@@ -161,7 +189,10 @@ class _Sums:
         if self.grad_weight is not None:
             self.grad_weight.addmm_(inner.view(-1, n).mT, self.x[first:last].flatten(0, 1))
         if self.grad_x is not None:
-            torch.mm(inner.view(-1, n), self.weight, out=self.grad_x[first:last].view(length * batch, -1))
+            if self.weight is None:
+                self.grad_x[first:last] = inner
+            else:
+                torch.mm(inner.view(-1, n), self.weight, out=self.grad_x[first:last].view(length * batch, -1))
         return inner
 
     def add_matrix(self, inner: Tensor, before: Tensor) -> None:
@@ -183,7 +214,7 @@ class LastState(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         h0: Tensor | None,
@@ -224,7 +255,7 @@ class _Again:
     def __init__(
         self,
         x: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         bias: Tensor | None,
         matrix: Tensor,
         lengths: Tensor | None,
@@ -232,20 +263,20 @@ class _Again:
         reverse: bool,
     ) -> None:
         self.x, self.weight, self.reverse = x, weight, reverse
-        self.thin = _thin(x)
-        inputs = {"x": x, "weight": weight} if self.thin else {}
+        self.thin = _thin(x, weight)
+        inputs: dict[str, Tensor | None] = {"x": x, "weight": weight} if self.thin else {}
         self.run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, **inputs)
         self.buffer = matrix.new_empty(0)
 
     def states(self, first: int, last: int, h: Tensor) -> Tensor:
         """States of steps [first, last) after (in reverse: before) the state h."""
-        length, n = last - first, h.shape[-1]
+        length = last - first
         if len(self.buffer) <= length:
             self.buffer = h.new_empty(length + 1, *h.shape)
         states = self.buffer[:length] if self.reverse else self.buffer[1 : length + 1]
         self.buffer[length if self.reverse else 0] = h
         if not self.thin:
-            torch.mm(self.x[first:last].flatten(0, 1), self.weight.mT, out=states.view(-1, n))
+            _drive(states, self.x[first:last], self.weight)
         self.run.piece(first, h, states)
         return states
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kreiss.errors import InputError
+
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3, "cmodrelu": 4}
 POINTERS = (
@@ -42,7 +44,7 @@ def library() -> ctypes.CDLL | None:
         "kreiss_use_isa": (flag, (flag,)),
         "kreiss_use_team": (None, (pointer,) * 3),
         "kreiss_packed_size": (number, (flag, number, number)),
-        "kreiss_run": (None, (pointer, number)),
+        "kreiss_run": (flag, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(found, name)
@@ -100,11 +102,21 @@ def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
     for name, tensor in tensors.items():
         if tensor is not None:
             setattr(job, name, tensor.data_ptr())
-    _loaded().kreiss_run(ctypes.byref(job), threads)
+    if _loaded().kreiss_run(ctypes.byref(job), threads):
+        raise InputError(
+            f"symbols must be in [0, {job.inputs}), the columns of the input weights; got one that is not. "
+            "Make input_size the number of symbols."
+        )
 
 
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
+def _readable(tensor: Tensor) -> Tensor:
+    """Contiguous, and at a multiple of its numbers' size; a tensor made from bytes may start anywhere."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % tensor.element_size() == 0 else tensor.clone()
+
+
+def _readable_or_none(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else _readable(tensor)
 
 
 def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
@@ -112,8 +124,8 @@ def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
     if x is None:
         return {}
     if x.is_floating_point():
-        return {"x": x.contiguous()}
-    return {"symbols": x.to(torch.int64).contiguous()}
+        return {"x": _readable(x)}
+    return {"symbols": _readable(x.to(torch.int64))}
 
 
 def _between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
@@ -140,11 +152,11 @@ class Forward:
         self.width = 0 if weight is None else weight.shape[1]
         self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 0, 1]
         self.tensors = {
-            "matrix": matrix.contiguous(),
-            "weight": _contiguous(weight),
+            "matrix": _readable(matrix),
+            "weight": _readable_or_none(weight),
             "packed": _room(matrix, self.width),
-            "bias": _contiguous(bias),
-            "lengths": _contiguous(lengths),
+            "bias": _readable_or_none(bias),
+            "lengths": _readable_or_none(lengths),
         }
         self.inputs = _inputs(x)
 
@@ -152,7 +164,7 @@ class Forward:
         """Fill `states` with those of the steps from `first` on, after the state h0 (None: zero)."""
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        _run(job, torch.get_num_threads(), {**self.tensors, **inputs, "states": states, "h0": _contiguous(h0)})
+        _run(job, torch.get_num_threads(), {**self.tensors, **inputs, "states": states, "h0": _readable_or_none(h0)})
         self.flags[4] = 0  # packed
 
 
@@ -186,10 +198,10 @@ class Backward:
         self.grad_weight = matrix.new_empty(n, self.width) if thin else None
         self.grad_bias = matrix.new_empty(n) if bias else None
         self.tensors = {
-            "matrix": matrix.contiguous(),
+            "matrix": _readable(matrix),
             "packed": _room(matrix, 0),
-            "bias": _contiguous(threshold),
-            "lengths": _contiguous(lengths),
+            "bias": _readable_or_none(threshold),
+            "lengths": _readable_or_none(lengths),
             "sums": matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
             "grad_inputs": self.grad_weight,
             "grad_bias": self.grad_bias,
@@ -206,7 +218,7 @@ class Backward:
         self.flags[5] = final
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        pieces = {"states": states, "grad": _contiguous(grad), "inner": inner, "carry": carry}
+        pieces = {"states": states, "grad": _readable_or_none(grad), "inner": inner, "carry": carry}
         _run(job, self.threads, {**self.tensors, **inputs, **pieces})
         self.flags[4] = 0  # packed, and sums begun
 
@@ -220,7 +232,7 @@ class Step:
         self.states = matrix.new_zeros(2, batch, n)  # the new state is written beside the old one
         self._views = self.states.unbind()
         self.turn = 0
-        self._kept = (matrix.contiguous(), weight.contiguous(), _contiguous(bias), _room(matrix, inputs))
+        self._kept = (_readable(matrix), _readable(weight), _readable_or_none(bias), _room(matrix, inputs))
         self._jobs = (self._job(0, nonlinearity), self._job(1, nonlinearity))
         self._jobs[0].first_piece = 1  # packs V and U
 
@@ -243,7 +255,7 @@ class Step:
         """The next state, from contiguous x (batch, inputs) or int64 symbols (batch,)."""
         job = self._jobs[self.turn]
         job.x, job.symbols = (x.data_ptr(), None) if x.is_floating_point() else (None, x.data_ptr())
-        _loaded().kreiss_run(ctypes.byref(job), self.threads)
+        _run(job, self.threads, {})
         job.first_piece = 0
         self.turn = 1 - self.turn
         return self.state

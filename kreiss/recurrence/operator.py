@@ -26,7 +26,7 @@ def recur_op(
     """States (T, B, N)."""
     matrix, h0 = matrix.to(u.dtype), h0.to(u.dtype)
     with torch.no_grad():
-        if not fused.usable(u, matrix, matrix, h0):
+        if not fused.usable(u, matrix, matrix, h0, bias, lengths):
             return reference.states(u, matrix, h0, bias, lengths, nonlinearity, reverse)
         out = u.clone(memory_format=torch.contiguous_format)
         kernel.Forward(matrix, bias, lengths, nonlinearity, reverse).piece(0, h0, out)
@@ -60,7 +60,7 @@ def recur_backward_op(
     """Gradients to u (T, B, N), to the matrix and to h0."""
     matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
     grad_u, carry = torch.zeros_like(states), torch.zeros_like(h0_)
-    if fused.usable(states, matrix_, matrix_, h0_):
+    if fused.usable(states, matrix_, matrix_, h0_, bias, lengths):
         backward = kernel.Backward(matrix_, states.shape[1], lengths, nonlinearity, reverse, threshold=bias)
         backward.piece(0, states, grad, carry, grad_u)
     else:

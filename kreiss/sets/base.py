@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError, check_name, check_size
+from kreiss.recorded import Recorded
 
 Free_ = tuple[Tensor, ...]
 
@@ -56,7 +57,7 @@ class Packed(nn.Module):
         return self
 
 
-class Set(Packed):
+class Set(Recorded, Packed):
     """A set of n×n real matrices, parametrized by free tensors.
 
     Attributes:
@@ -141,8 +142,12 @@ class Set(Packed):
             return False
         return True
 
-    def rebase(self, *free: Tensor) -> None:
-        """Move base points (trivializations) to the present matrix; nothing to do for other sets."""
+    def rebase(self, *free: Tensor, project: bool = True) -> None:
+        """Move base points (trivializations) to the present matrix; nothing to do for other sets.
+
+        Args:
+            project: whether the new base point is projected on the orthogonal group, which removes its rounding errors.
+        """
 
     def adapted(self, matrix: Tensor) -> tuple[Set, Free_]:
         """A set of this kind that holds `matrix`, and its free tensors; by default the set itself."""

@@ -288,9 +288,9 @@ class Schur(Set):
     def error(self, *free: Tensor) -> float:
         return self.orthogonal.error(free[0])
 
-    def rebase(self, *free: Tensor) -> None:
+    def rebase(self, *free: Tensor, project: bool = True) -> None:
         """Move the base point of P, see `Orthogonal.rebase`."""
-        self.orthogonal.rebase(free[0])
+        self.orthogonal.rebase(free[0], project=project)
 
     def _initial(self, name: str, generator: torch.Generator | None) -> Free_:
         zeros = {

@@ -159,15 +159,14 @@ template <class T> KREISS_INLINE typename Lanes<T>::V apply(int phi, typename La
   return phi == KREISS_RELU ? (s < zero ? zero : s) : s;  // NaN is not < 0 and passes
 }
 
-// back·φ'(z), from h = φ(z)
+// back·φ'(z), from h = φ(z). A unit that is off stops its gradient, also one that is NaN or infinite, as in torch.
 template <class T>
 KREISS_INLINE typename Lanes<T>::V through(int phi, typename Lanes<T>::V back, typename Lanes<T>::V h) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
-  const V one = splat<T>(1);
-  if (phi == KREISS_MODRELU) return back * (h != zero ? one : zero);
-  if (phi == KREISS_TANH) return back * (one - h * h);
-  return phi == KREISS_RELU ? back * (h > zero ? one : zero) : back;
+  if (phi == KREISS_MODRELU) return h == zero ? zero : (h == h ? back : back * zero);  // torch's sign(NaN) is 0
+  if (phi == KREISS_TANH) return back * ((T)1 - h * h);
+  return phi == KREISS_RELU ? (h <= zero ? zero : back) : back;
 }
 
 // The first `count` numbers at p, zeros behind; and back. A whole vector where there are enough.
@@ -509,6 +508,13 @@ struct FlushDenormals {
   unsigned int saved;
   FlushDenormals() : saved(_mm_getcsr()) { _mm_setcsr(saved | 0x8040); }
   ~FlushDenormals() { _mm_setcsr(saved); }
+#elif defined(__aarch64__)
+  uint64_t saved;
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved));
+    asm volatile("msr fpcr, %0" : : "r"(saved | (1u << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(saved)); }
 #endif
 };
 
