@@ -33,8 +33,10 @@ ARROWS = {
     "memory": GROUND | {"linalg", "sets", "recurrence", "layers"},
     "relational": GROUND | {"linalg", "sets", "recurrence", "layers"},
     "tasks": GROUND,
+    "analysis": GROUND | {"linalg", "sets", "recurrence", "layers"},
+    "report": GROUND | {"analysis"},
     "training": GROUND | {"linalg", "sets", "recurrence", "layers", "memory", "relational", "tasks"},
-    "cli": {"version", "errors", "recurrence", "training"},
+    "cli": {"version", "errors", "recurrence", "training", "analysis", "report"},
     "__init__": {"version"},
 }
 
