@@ -36,7 +36,7 @@ _HOME = {
     "rebase": "training",
     "roles": "training",
 }
-_ROOMS = ("analysis", "errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
+_ROOMS = ("analysis", "errors", "layers", "linalg", "recurrence", "report", "sets", "tasks", "training")
 
 __all__ = [
     "GRU",

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter, validators
 
+from kreiss.commands import analyze
 from kreiss.version import __version__
 
 app = cyclopts.App(
@@ -16,6 +17,9 @@ app = cyclopts.App(
     version=__version__,
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
 )
+
+app.command(analyze.analyze)
+app.command(analyze.figure)
 
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
@@ -87,7 +91,7 @@ def doctor() -> int:
 
 
 def main() -> None:
-    """Run the command line; bad input is one line and exit code 2, Ctrl-C is 130."""
+    """Run the command line; bad input is one line and exit code 2 (3 for a missing extra), Ctrl-C is 130."""
     try:
         sys.exit(app())
     except KeyboardInterrupt:
@@ -95,7 +99,7 @@ def main() -> None:
         sys.exit(130)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(getattr(error, "exit_code", 2))  # 3 for a missing extra
 
 
 if __name__ == "__main__":

@@ -22,6 +22,26 @@ class InputError(ValueError, RuntimeError):
     both, so code that catches torch's errors catches ours.
     """
 
+    exit_code = 2  # of the command line
+
+
+class MissingExtra(InputError):  # noqa: N818
+    """A part of kreiss needs packages that are not installed; the message holds the command that installs them.
+
+    Args:
+        purpose: what needs them, as the beginning of a sentence.
+        extra: the name in square brackets of `pip install 'kreiss[extra]'`.
+        package: the module that could not be imported.
+    """
+
+    exit_code = 3
+
+    def __init__(self, purpose: str, extra: str, package: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}; it is not installed. Run: pip install 'kreiss[{extra}]'."
+        )
+        self.extra = extra
+
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a registry, with the closest known one."""

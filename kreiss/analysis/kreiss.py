@@ -14,12 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from kreiss.analysis.arrays import ROUNDING, Array, as_square, check_positive
+from kreiss.analysis.departure import eigenvalue_conditions
 from kreiss.analysis.level_sets import Minimum, on_circle, on_line
 from kreiss.analysis.resolvent import Resolvent
 from kreiss.errors import check_name
 
 MOST_CURVES = 400
-EDGE = 1e-6  # how near the boundary curves are looked at when an eigenvalue lies on it
+EDGE = 1e-6  # how near the boundary curves are looked at when an eigenvalue lies on it or beside it
+NEAR = 1e-3  # how near that is
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ def kreiss_constant(
     K ≤ max_k‖Vᵏ‖ ≤ e·n·K: it says how far powers grow before they decay. 1 for a contraction, infinite where an
     eigenvalue lies outside the disc (right of the axis).
 
-    Where an eigenvalue lies on the circle up to rounding, near the circle the upper bound is the condition number of
-    the eigenvectors, which may be far above. A matrix in float32 has such eigenvalues beside the circle: pass a
-    `radius` slightly above 1.
+    Where an eigenvalue lies on the circle up to rounding, the upper bound near the circle is the largest condition
+    number of an eigenvalue. A matrix in float32 has such eigenvalues beside the circle: pass a `radius` slightly above
+    1.
 
     Args:
         matrix: V.
@@ -154,11 +156,10 @@ class _Search:
             return KreissConstant(1.0, 1.0, self.point)
         if plane.excess > noise:
             return KreissConstant(float("inf"), float("inf"), complex(self._outermost()) * scale)
-        if plane.excess < -EDGE:
-            edge, last = 1.0, 0.0
-        else:
-            edge, last = self._eigenvector_condition(), plane.near()
+        edge, last = (1.0, 0.0) if plane.excess < -NEAR else (self._edge_bound(), plane.near())
         self._climb(last)
+        if last < 0 and edge > self.lower * (1 + self.tol) and plane.excess < -EDGE:
+            edge, last = 1.0, 0.0
         upper = self._close(last)
         return KreissConstant(self.lower, max(upper, edge), self.point * scale)
 
@@ -167,9 +168,23 @@ class _Search:
         size = np.abs(values) if isinstance(self.plane, _Discrete) else values.real
         return complex(values[int(size.argmax())])
 
-    def _eigenvector_condition(self) -> float:
-        """κ of the eigenvectors, an upper bound of K wherever no eigenvalue lies outside."""
-        return float(np.linalg.cond(np.linalg.eig(self.plane.resolvent.matrix)[1]))
+    def _edge_bound(self) -> float:
+        """A bound between the boundary and the curve beside it, where no eigenvalue lies outside.
+
+        ‖(z − V)⁻¹‖ ≤ Σ κ_i/|z − λ_i|. The nearest eigenvalue is as far from z as z is outside and it is inside, any
+        other at least |λ_i − λ_j|/2. The condition number of the eigenvectors is a bound, too.
+        """
+        matrix = self.plane.resolvent.matrix
+        found = eigenvalue_conditions(matrix)
+        gaps = np.abs(found.eigenvalues[:, None] - found.eigenvalues)
+        np.fill_diagonal(gaps, np.inf)
+        discrete = isinstance(self.plane, _Discrete)
+        width = EDGE * (1.0 if discrete else self.plane.resolvent.norm)
+        inside = np.maximum(1 - np.abs(found.eigenvalues) if discrete else -found.eigenvalues.real, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bounds = found.numbers * width / (width + inside) + (2 * width * found.numbers / gaps).sum(1)
+        largest = float(np.nan_to_num(bounds, nan=np.inf).max())
+        return min(largest, float(np.linalg.cond(np.linalg.eig(matrix)[1])))
 
     def _look(self, t: float, certify: bool) -> _End:
         """Look along one curve, and remember what it says about the lower bound."""

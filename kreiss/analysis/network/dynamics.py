@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,12 +25,14 @@ class Dynamics:
         state_size: all numbers that the network carries on: layers × hidden units, twice that for an LSTM, and for
             complex states real and imaginary parts.
         like: a tensor with the dtype and device of the network.
+        read: h → output, where the output is a part of the state; else None.
     """
 
     run: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     input_size: int
     state_size: int
     like: Tensor
+    read: Callable[[Tensor], Tensor] | None = None
 
     def step(self, x: Tensor, h: Tensor) -> Tensor:
         """F(x, h)."""
@@ -92,7 +94,8 @@ def dynamics(network: Any, *, input_size: int | None = None, state_size: int | N
         )
     sizes = check_size("input_size", input_size), check_size("state_size", state_size)
     step: Step = network
-    return Dynamics(lambda x, h: (found := step(x, h), found), *sizes, torch.zeros((), dtype=torch.float64))
+    rest = torch.zeros((), dtype=torch.float64)
+    return Dynamics(lambda x, h: (found := step(x, h), found), *sizes, rest, lambda h: h)
 
 
 def recurrent_layer(module: nn.Module) -> nn.Module:
@@ -131,7 +134,21 @@ def _of_layer(layer: nn.Module) -> Dynamics:
         output, state = step(x, packing.unpack(h))
         return output, packing.pack(state)
 
-    return Dynamics(run, int(layer.input_size), packing.size, like)  # type: ignore[arg-type]
+    found = Dynamics(run, int(layer.input_size), packing.size, like)  # type: ignore[arg-type]
+    return replace(found, read=_read(found, packing))
+
+
+def _read(system: Dynamics, packing: _Packing) -> Callable[[Tensor], Tensor] | None:
+    """Which part of the state the output is: the top layer of one of its tensors, told by trying."""
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        x = torch.randn(2, system.input_size, generator=g).to(system.like)
+        output, h = system.run(x, torch.randn(2, system.state_size, generator=g).to(system.like))
+        parts = packing.parts_of(packing.unpack(h))
+        for i, part in enumerate(parts):
+            if part.dim() == 3 and part[-1].shape == output.shape and torch.equal(part[-1], output):
+                return lambda h, i=i: packing.parts_of(packing.unpack(h))[i][-1]  # type: ignore[misc]
+    return None
 
 
 def _contract(layer: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -163,9 +180,12 @@ class _Packing:
         self.sizes = [(2 if part.is_complex() else 1) * part.numel() for part in self.parts]
         self.size = sum(self.sizes)
 
+    def parts_of(self, state: Any) -> list[Tensor]:
+        return list(state) if self.tuple else [state]
+
     def pack(self, state: Any) -> Tensor:
         flat = []
-        for part in state if self.tuple else [state]:
+        for part in self.parts_of(state):
             real = torch.view_as_real(part) if part.is_complex() else part
             flat.append(real.movedim(1, 0).flatten(1))
         return torch.cat(flat, 1)

@@ -133,11 +133,13 @@ def _polished(system: Dynamics, x: Tensor, h: Tensor, steps: int) -> Tensor:
         new, jacobian, _ = one_step(system, x.expand(len(h), -1), h)
         distance = new - h
         move = torch.linalg.lstsq(eye - jacobian, distance.unsqueeze(-1), driver="gelsd").solution.squeeze(-1)
-        tried = h + move
-        better = _speed(system, x, tried) < distance.norm(dim=1)
-        if not better.any():
+        moved = torch.zeros(len(h), dtype=torch.bool, device=h.device)
+        for share in (1.0, 0.5, 0.2, 0.05):  # a whole step may go too far
+            tried = h + share * move
+            better = ~moved & (_speed(system, x, tried).detach() < distance.norm(dim=1))
+            h, moved = torch.where(better.unsqueeze(1), tried, h), moved | better
+        if not moved.any():
             break
-        h = torch.where(better.unsqueeze(1), tried, h)
     return h
 
 

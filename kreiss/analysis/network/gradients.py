@@ -42,6 +42,8 @@ def gradient_flow(
         loss: a function of the outputs (T, B, H), to one number; for ‖∂L/∂h_t‖ of each sequence alone, a sum over them.
         state: flat start (B, S).
 
+    Where the output is no part of the state, ∂L/∂h_t is that of the outputs after t alone.
+
     Reference: Kerg (2022), App. A.6, Fig. 3 left.
 
     Example:
@@ -60,7 +62,7 @@ def gradient_flow(
         for now in x:
             output, h = system.run(now, states[-1])
             states.append(h)
-            outputs.append(output)
+            outputs.append(output if system.read is None else system.read(h))  # so that ∂L/∂h_t has what y_t adds
         value = loss(torch.stack(outputs))
         if value.dim() or not torch.isfinite(value):
             got = f"shape {tuple(value.shape)}" if value.dim() else float(value.detach())
