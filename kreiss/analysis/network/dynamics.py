@@ -112,8 +112,8 @@ def recurrent_layer(module: nn.Module) -> nn.Module:
 
 
 def _is_recurrent(module: nn.Module) -> bool:
-    has_contract = callable(getattr(module, "step", None)) and callable(getattr(module, "init_state", None))
-    return isinstance(module, nn.RNNBase) or has_contract
+    has_contract = all(callable(getattr(module, name, None)) for name in ("step", "init_state"))
+    return isinstance(module, nn.RNNBase) or (has_contract and hasattr(module, "hidden_size"))
 
 
 def _of_layer(layer: nn.Module) -> Dynamics:
