@@ -34,6 +34,7 @@ class Resolvent:
         form, _ = schur(matrix, output="complex")
         self.upper = np.ascontiguousarray(np.triu(form))
         self.lower = np.ascontiguousarray(self.upper.conj().T)
+        self.band = max((k for k in range(len(form)) if np.diag(form, k).any()), default=0)  # few in a delay line
         self.eigenvalues = np.diag(form).copy()
         departure = float(np.linalg.norm(np.triu(form, 1)))
         self.normal = departure <= 4 * ROUNDING * np.sqrt(len(form)) * float(np.linalg.norm(form))
@@ -66,48 +67,52 @@ class Resolvent:
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def solve(self, z: Array, vectors: Array) -> Array:
-        """(zI − T)⁻¹(zI − T)⁻* applied to one vector per point, (n, points)."""
-        found = vectors.copy()
-        _forward(self.lower, z.conj(), found, 0, len(found))
-        _backward(self.upper, z, found, 0, len(found))
-        return found
+    def solve(self, z: Array, vectors: Array) -> None:
+        """(zI − T)⁻¹(zI − T)⁻* applied to one vector per point, (n, points), in place."""
+        _forward(self.lower, z.conj(), vectors, 0, len(vectors), self.band)
+        _backward(self.upper, z, vectors, 0, len(vectors), self.band)
 
 
-def _backward(upper: Array, z: Array, b: Array, low: int, high: int) -> None:
+def _backward(upper: Array, z: Array, b: Array, low: int, high: int, band: int) -> None:
     """Rows low…high of (z − T)x = b for upper triangular T, in place, halving so that most work is in products."""
-    if high - low <= LEAF:
+    if high - low <= LEAF or band <= LEAF:
         for i in range(high - 1, low - 1, -1):
-            if i + 1 < high:
-                b[i] += upper[i, i + 1 : high] @ b[i + 1 : high]
+            end = min(high, i + 1 + band)
+            if i + 1 < end:
+                b[i] += upper[i, i + 1 : end] @ b[i + 1 : end]
             b[i] /= z - upper[i, i]
         return
     middle = (low + high) // 2
-    _backward(upper, z, b, middle, high)
+    _backward(upper, z, b, middle, high, band)
     b[low:middle] += upper[low:middle, middle:high] @ b[middle:high]
-    _backward(upper, z, b, low, middle)
+    _backward(upper, z, b, low, middle, band)
 
 
-def _forward(lower: Array, z: Array, b: Array, low: int, high: int) -> None:
+def _forward(lower: Array, z: Array, b: Array, low: int, high: int, band: int) -> None:
     """The same for lower triangular T."""
-    if high - low <= LEAF:
+    if high - low <= LEAF or band <= LEAF:
         for i in range(low, high):
-            if i > low:
-                b[i] += lower[i, low:i] @ b[low:i]
+            begin = max(low, i - band)
+            if begin < i:
+                b[i] += lower[i, begin:i] @ b[begin:i]
             b[i] /= z - lower[i, i]
         return
     middle = (low + high) // 2
-    _forward(lower, z, b, low, middle)
+    _forward(lower, z, b, low, middle, band)
     b[middle:high] += lower[middle:high, low:middle] @ b[low:middle]
-    _forward(lower, z, b, middle, high)
+    _forward(lower, z, b, middle, high, band)
 
 
 @dataclass
 class _Top:
-    """The largest eigenvalue of each tridiagonal matrix, and the squared last entry of its eigenvector."""
+    """The largest eigenvalue of each tridiagonal matrix, and the squared last entry of its eigenvector.
+
+    Where it is not settled yet the value is a bound above.
+    """
 
     value: Array
     last: Array
+    settled: Array
 
 
 class _Lanczos:
@@ -121,8 +126,7 @@ class _Lanczos:
         n = len(resolvent.upper)
         # mostly the Schur vector of the nearest eigenvalue, which is the answer itself for a normal matrix
         start = np.random.default_rng(0).standard_normal((n, 1)) / np.sqrt(n) * np.ones(len(z)) + 0j
-        nearest = np.abs(z[:, None] - resolvent.eigenvalues).argmin(1)
-        start[nearest, np.arange(len(z))] += 2.0
+        start[np.abs(z[:, None] - resolvent.eigenvalues).argmin(1), np.arange(len(z))] += 2.0
         self.q = start / np.linalg.norm(start, axis=0)
         self.before = np.zeros_like(self.q)
         self.alpha: list[Array] = []
@@ -139,7 +143,8 @@ class _Lanczos:
                 top = _largest(self.alpha, self.beta, self.bound)
                 self.bound = top.value
                 size = 1 / np.sqrt(top.value)
-                done = ~(residual * np.sqrt(top.last) > CONVERGED * top.value) | (step == LONGEST - 1)
+                converged = top.settled & ~(residual * np.sqrt(top.last) > CONVERGED * top.value)
+                done = converged | (step == LONGEST - 1)
                 self.found[self.active[done]] = np.where(np.isfinite(size), size, 0.0)[done]
                 self._keep(~done)
                 if not len(self.active):
@@ -148,15 +153,17 @@ class _Lanczos:
 
     def _step(self) -> Array:
         """One more vector; returns its length before it was made 1."""
-        new = self.resolvent.solve(self.z, self.q)
+        new = self.q.copy()
+        self.resolvent.solve(self.z, new)
         if self.beta:
             self.before *= self.beta[-1]
             new -= self.before
-        alpha = np.einsum("ij,ij->j", self.q.conj(), new).real
+        alpha = _dots(self.q, new)
+        np.multiply(self.q, alpha, out=self.before)
+        new -= self.before
+        norm = np.sqrt(_dots(new, new))
+        new *= 1 / norm
         self.before, self.q = self.q, new
-        new -= alpha * self.before
-        norm = np.sqrt(np.einsum("ij,ij->j", new.real, new.real) + np.einsum("ij,ij->j", new.imag, new.imag))
-        new /= norm
         self.bound = _two_by_two(self.bound, self.beta[-1], alpha) if self.beta else alpha
         self.alpha.append(alpha)
         self.beta.append(norm)
@@ -166,9 +173,18 @@ class _Lanczos:
         if keep.all():
             return
         self.active, self.z = self.active[keep], self.z[keep]
-        self.q, self.before = self.q[:, keep], self.before[:, keep]
+        left = np.flatnonzero(keep)  # take, unlike a mask, leaves rows in one piece
+        self.q, self.before = np.take(self.q, left, 1), np.take(self.before, left, 1)
         self.alpha, self.beta = [a[keep] for a in self.alpha], [b[keep] for b in self.beta]
         self.bound = self.bound[keep]
+
+
+def _dots(a: Array, b: Array) -> Array:
+    """Re a*b of each pair of columns, on the real numbers that lie behind complex ones."""
+    n, m = a.shape
+    x, y = a.view(a.real.dtype).reshape(n, m, 2), b.view(b.real.dtype).reshape(n, m, 2)
+    found: Array = np.einsum("ijk,ijk->jk", x, y).sum(1)
+    return found
 
 
 def _two_by_two(a: Array, b: Array, d: Array) -> Array:
@@ -183,7 +199,7 @@ def _largest(alpha: list[Array], beta: list[Array], bound: Array) -> _Top:
     """
     degree = len(alpha)
     x = bound * (1 + 1e-14)
-    for _ in range(40):
+    for _ in range(12):
         pivot, slope, bend = alpha[0] - x, np.full_like(x, -1.0), np.zeros_like(x)
         first = slope / pivot
         second = first * first
@@ -197,8 +213,8 @@ def _largest(alpha: list[Array], beta: list[Array], bound: Array) -> _Top:
             second = second + part * part - bend / pivot
         root = np.sqrt(np.maximum((degree - 1) * (degree * second - first * first), 0.0))
         change = degree / (first + root)
-        moves = np.isfinite(change) & (np.abs(change) > 1e-13 * np.abs(x))
-        x = np.where(moves, x - change, x)
-        if not moves.any():
+        moving = np.isfinite(change) & (np.abs(change) > 1e-11 * np.abs(x))
+        x = np.where(moving, x - change, x)
+        if not moving.any():
             break
-    return _Top(x, -1 / slope)  # the residue of (T − x)⁻¹ in its last entry
+    return _Top(x, -1 / slope, ~moving)  # the residue of (T − x)⁻¹ in its last entry

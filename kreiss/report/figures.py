@@ -107,7 +107,7 @@ def _first(network: Any) -> Any:
 
 
 def _theta_with_angles(found: Any, axes: Any, title: str) -> None:
-    plots.theta_map(found.theta, axes, blocks=False)
+    plots.theta_map(found.theta, axes, blocks=False, log=True)
     axes.set_title(f"{title}: mean γ {found.moduli.mean():.3f}")
     if len(found.angles):
         inset = axes.inset_axes((0.56, 0.58, 0.42, 0.4), projection="polar")
@@ -127,9 +127,9 @@ def learned_theta(copy: Any, characters: Any) -> Figure:
         for name, found in structures.items():
             axes[2].plot(np.arange(1, len(found.profile)), found.profile[1:], label=name)
         axes[2].set(xlabel="k", ylabel="mean |Θ| on sub-diagonal k", title="sub-diagonals", yscale="log")
-        axes[2].legend(fontsize=8)
+        axes[2].legend(fontsize=8, loc="lower left")
         theta = structures["characters"].theta
-        inset = axes[2].inset_axes((0.5, 0.5, 0.46, 0.34))
+        inset = axes[2].inset_axes((0.5, 0.6, 0.46, 0.32))
         inset.hist(np.abs(np.diag(theta, -1)), bins=30, color=COLOURS[1])
         inset.set_title("entries of k = 1, characters", fontsize=7)
         inset.tick_params(labelsize=6)

@@ -64,16 +64,24 @@ def _levels(logs: Array) -> Array:
     return exponents[(exponents > low) & (exponents < high)]
 
 
-def theta_map(theta: Array, axes: Any = None, *, blocks: bool = True) -> Any:
-    """The entries of Θ = Λ + T, with the 2×2 blocks of Λ framed."""
+def theta_map(theta: Array, axes: Any = None, *, blocks: bool = True, log: bool = False) -> Any:
+    """The entries of Θ = Λ + T, with the 2×2 blocks of Λ framed.
+
+    Args:
+        theta: Θ.
+        axes: where to draw.
+        blocks: whether to frame the blocks of a small Θ.
+        log: whether colours follow the logarithm, from a 300th of the largest entry on, so that a small T is seen.
+    """
     axes = _axes(axes, size=(4.8, 4.2))
     n = len(theta)
-    # the few entries of Λ would hide those of T, so the scale stops at what nearly all entries are below
     limit = float(np.abs(theta).max()) or 1.0
     with style():
+        from matplotlib.colors import Normalize, SymLogNorm
         from matplotlib.patches import Rectangle
 
-        image = axes.imshow(theta, cmap=DIVERGING, vmin=-limit, vmax=limit, interpolation="nearest")
+        scale = SymLogNorm(limit / 300, vmin=-limit, vmax=limit) if log else Normalize(-limit, limit)
+        image = axes.imshow(theta, cmap=DIVERGING, norm=scale, interpolation="nearest")
         axes.figure.colorbar(image, ax=axes, shrink=0.8)
         if blocks and n <= 64:
             for start in np.flatnonzero(np.diag(theta, 1)):
