@@ -75,9 +75,12 @@ def transients_of_theta() -> Figure:
         for alpha, beta in PARAMETERS
     }
     axes = plots.transients(found)
-    for panel in axes:
-        panel.set_yscale("symlog", linthresh=1e-2)
-        panel.set_ylim(bottom=0)
+    with style():
+        for panel in axes:
+            panel.set_yscale("symlog", linthresh=1e-2)
+            panel.set_ylim(bottom=0)
+        axes[0].set_title("")
+        axes[0].legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     made: Figure = axes[0].figure
     return made
 
@@ -93,8 +96,12 @@ def memory_of_theta() -> Figure:
             for alpha, beta in PARAMETERS
         }
         plots.fisher_curves(curves, panel, longest=int(1.6 * N))
-        panel.set_title(f"d = {diagonal:g}")
-        panel.set_ylim(1e-4, 2)
+        with style():
+            for line, (_, beta) in zip(panel.lines, PARAMETERS, strict=True):
+                line.set_linestyle("--" if beta else "-")  # β hardly moves a curve, so that one hides the other
+            panel.set_title(f"d = {diagonal:g}")
+            panel.set_ylim(1e-4, 2)
+            panel.legend(fontsize=8, loc="lower left")
     figure_: Figure = made
     return figure_
 
