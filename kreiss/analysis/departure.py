@@ -108,7 +108,7 @@ def normality(matrix: Any) -> Normality:
 
 
 def eigenvalue_conditions(matrix: Any) -> EigenvalueConditions:
-    """Condition number of each eigenvalue, 1 / |cos| of the angle between its left and right eigenvector."""
+    """Condition number of each eigenvalue, 1 over the cosine between its left and right eigenvector."""
     v = as_square(matrix)
     values, left, right = eig(v, left=True, right=True)
     cosines = np.abs((left.conj() * right).sum(0))  # LAPACK's eigenvectors have length 1

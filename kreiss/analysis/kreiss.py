@@ -42,7 +42,7 @@ class KreissConstant:
 def kreiss_constant(
     matrix: Any, *, time: Literal["discrete", "continuous"] = "discrete", radius: float = 1.0, tol: float = 1e-3
 ) -> KreissConstant:
-    """K = sup_{|z|>1} (|z| − 1)‖(zI − V)⁻¹‖, or in continuous time sup_{Re z>0} Re z ‖(zI − V)⁻¹‖.
+    """K = sup_{r>1} (r − 1) max_θ ‖(r e^{iθ}I − V)⁻¹‖, or in continuous time sup_{Re z>0} Re z ‖(zI − V)⁻¹‖.
 
     K ≤ max_k‖Vᵏ‖ ≤ e·n·K: it says how far powers grow before they decay. 1 for a contraction, infinite where an
     eigenvalue lies outside the disc (right of the axis).

@@ -103,7 +103,7 @@ class Reach:
 
 
 def pseudospectral_radius(matrix: Any, epsilon: float) -> Reach:
-    """The largest |z| with σ_min(zI − V) ≤ ε: the largest spectral radius of V + E with ‖E‖₂ ≤ ε.
+    """The largest modulus of a z with σ_min(zI − V) ≤ ε: the largest spectral radius of V + E with ‖E‖₂ ≤ ε.
 
     Every circle between the spectral radius and the wanted one meets the ε-pseudospectrum, so the wanted one is a root
     in one variable; each circle is searched with an eigenvalue test that misses nothing.
