@@ -15,11 +15,11 @@ $(VENV)/.core: $(BIN)/python pyproject.toml setup.py constraints.txt $(wildcard 
 	touch $@
 
 # One stamp per extra, so that each command installs what it needs and nothing else.
-$(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.plots: $(VENV)/.%: $(VENV)/.core
 	$(PIP) --editable '.[$*]'
 	touch $@
 
-run: $(VENV)/.core  ## train four networks on the copy task and compare them
+run: $(VENV)/.plots  ## train four networks on the copy task and compare them, with a table and a picture
 	$(BIN)/kreiss demo
 
 test: $(VENV)/.test  ## run the whole test suite
@@ -38,9 +38,9 @@ bench: $(VENV)/.core  ## speed on this machine, against torch's own layers
 
 sanitize: $(VENV)/.test  ## the kernel's tests under the address and undefined-behaviour sanitizers
 	KREISS_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib build/sanitized --build-temp build/objects
-	KREISS_KERNEL=build/sanitized/kreiss/recurrence/_kernel.so ASAN_OPTIONS=detect_leaks=0 \
+	KREISS_KERNEL=build/sanitized/kreiss/recurrence/_kernel.so ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-	$(BIN)/python -m pytest tests/test_kernel.py
+	$(BIN)/python -m pytest tests/test_kernel.py tests/test_kernel_input.py
 
 clean:
 	rm -rf $(VENV) build docs/_build *.egg-info

@@ -27,7 +27,7 @@ from rich.progress import track
 import kreiss
 from kreiss.sets import initial
 from kreiss.tasks import Copy
-from kreiss.training import Readout, evaluate, train
+from kreiss.training import Network
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "orthogonal_methods.json"
@@ -130,17 +130,14 @@ def training(delay: int = 100, hidden: int = 64, steps: int = 600) -> dict[str, 
             layer = kreiss.ExpRNN(task.input_size, hidden, orthogonal=method, generator=g)
             if options.get("retraction"):
                 layer.sets["l0"].map.retraction = options["retraction"]
-            model = Readout(layer, task.output_size, generator=g)
-            optimizer = torch.optim.RMSprop(kreiss.param_groups(model, 1e-3, 1e-4), alpha=0.99)
-            records = train(model, task, optimizer, steps=steps, generator=g)
-            for record in track(records, f"training, {name}, seed {seed}", total=steps):
-                if every and record["step"] % every == 0:
-                    kreiss.rebase(model)
-            metrics = evaluate(model, task)
-            losses.append(metrics["loss"])
-            accuracies.append(metrics["accuracy"])
+            model = Network(layer, task.output_size, symbols=task.input_size, generator=g)
+            settings = {"steps": steps, "eval_every": steps, "optimiser.rebase_every": every or 0, "seed": seed}
+            print(f"training, {name}, seed {seed}")
+            run = kreiss.fit(model, task, settings, lr=1e-3, orthogonal_lr=1e-4)
+            losses.append(run.metrics["loss"])
+            accuracies.append(run.metrics["accuracy"])
         found[name] = {"delay": delay, "hidden": hidden, "steps": steps, "loss": losses, "accuracy": accuracies}
-    return {"baseline": task.baseline(), "runs": found}
+    return {"baseline": task.baseline()["loss"], "runs": found}
 
 
 def table() -> None:

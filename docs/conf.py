@@ -13,12 +13,6 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
-exclude_patterns = [
-    "_build",
-    "orthogonal_measured.md",
-    "copy_measured.md",
-    "pseudospectra_measured.md",
-    "structure_measured.md",
-]
+exclude_patterns = ["_build", "*_measured.md"]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import cyclopts
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
-from kreiss.commands import analyze
+from kreiss.commands import analyze, data, listing, runs, train
 from kreiss.version import __version__
 
 app = cyclopts.App(
@@ -18,19 +18,32 @@ app = cyclopts.App(
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
 )
 
+app.command(train.train)
+app.command(train.resume)
+app.command(train.evaluate, name="eval")
+app.command(listing.app)
+app.command(listing.show)
+app.command(runs.app)
+app.command(data.app)
 app.command(analyze.analyze)
 app.command(analyze.figure)
-
-Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+app.register_install_completion_command(help="Install completion for your shell.")
 
 
 @app.command
-def demo(*, delay: Positive = 100, hidden: Positive = 64, steps: Positive = 2000, seed: int = 0) -> int:
+def demo(
+    *,
+    delay: train.Positive = 100,
+    hidden: train.Positive = 64,
+    steps: train.Positive = 2000,
+    seed: int = 0,
+    out: Path | None = None,
+) -> int:
     """Train NNRNN, ExpRNN, RNN and LSTM on the copy task and compare them; about a minute on two cores.
 
     Each network sees ten symbols, waits `delay` steps and must repeat them. A closing table shows the
     loss against that of a network without memory, the accuracy, and the moduli of the eigenvalues of
-    the recurrent matrix.
+    the recurrent matrix; a picture shows both on the way. Each is a run like those of `kreiss train`.
 
     Parameters
     ----------
@@ -42,10 +55,12 @@ def demo(*, delay: Positive = 100, hidden: Positive = 64, steps: Positive = 2000
         Optimiser steps per network.
     seed
         Seed of initial values and training data; the test data are always the same.
+    out
+        Folder of the runs and the picture; by default a new one in runs/.
     """
     from kreiss.training.demo import run
 
-    return run(delay=delay, hidden=hidden, steps=steps, seed=seed)
+    return run(delay=delay, hidden=hidden, steps=steps, seed=seed, out=out or train.new_folder("demo"))
 
 
 @app.command
@@ -54,10 +69,12 @@ def bench(
     quick: bool = False,
     work: list[Literal["copy", "psMNIST", "PTB", "streaming"]] | None = None,
     json: Path | None = None,
+    plot: Path | None = None,
 ) -> int:
-    """Measure speed on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, the plain loop and the products alone.
+    """Measure speed and memory on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, geotorch, the products alone.
 
-    All contenders take turns in one process; a table shows medians, quartiles and the ratio of our time to theirs.
+    All contenders take turns in one process; a table shows medians, quartiles, the ratio of our time to theirs, and the
+    peak of memory as a multiple of the states of the sequence.
 
     Parameters
     ----------
@@ -67,14 +84,50 @@ def bench(
         Only these works; all four by default.
     json
         Write all numbers to this file.
+    plot
+        Draw the rates against the measured roof to this file (extra `plots`).
     """
     from json import dumps
 
     from kreiss.training.bench import run
 
-    found = run(quick=quick, names=list(work) if work else None)
+    found = run(quick=quick, names=list(work) if work else None, plot=plot)
     if json is not None:
         json.write_text(dumps(found, indent=1) + "\n")
+    return 0
+
+
+@app.command
+def export(
+    source: str,
+    /,
+    *,
+    to: Literal["onnx", "torch"] = "onnx",
+    verify: bool = False,
+    symbols: bool = False,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+) -> int:
+    """Write a trained run or a saved model to one file for inference, with open time and batch.
+
+    The file needs neither kreiss nor the free parameters: recurrent matrices are computed once, time is a scan.
+
+    Parameters
+    ----------
+    source
+        A run folder, or a model's file.
+    to
+        ONNX, or a program of torch.export.
+    verify
+        Run the file at several lengths and batch sizes and print the largest difference from the model; a file that
+        differs is not kept.
+    symbols
+        The model is a bare layer that takes integer symbols.
+    output
+        The file to write; by default next to the source.
+    """
+    from kreiss.training.export import export_saved
+
+    print(export_saved(source, output, to=to, verify=verify, symbols=symbols))
     return 0
 
 
@@ -90,16 +143,40 @@ def doctor() -> int:
     return 0
 
 
+@app.command
+def cite(model: str) -> int:
+    """Print the BibTeX entry of a model's paper.
+
+    Parameters
+    ----------
+    model
+        Its name, as `kreiss list models` shows it.
+    """
+    import difflib
+
+    from kreiss.catalogue import MODELS, bibtex
+
+    if model not in MODELS:
+        close = difflib.get_close_matches(model, MODELS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown model {model!r}.{hint} `kreiss list models` shows all.")
+    print(bibtex(MODELS[model].reference))
+    return 0
+
+
 def main() -> None:
-    """Run the command line; bad input is one line and exit code 2 (3 for a missing extra), Ctrl-C is 130."""
+    """Run the command line: 0 done, 1 failed, 2 wrong use, 3 a package is missing, 130 interrupted; no traceback."""
     try:
-        sys.exit(app())
+        sys.exit(app(sys.argv[1:]))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    except ValueError as error:
+    except Exception as error:
+        code = getattr(error, "exit_code", 2 if isinstance(error, ValueError) else 1)
+        if not isinstance(error, (ValueError, OSError)) and not hasattr(error, "exit_code"):
+            raise  # a fault of ours: whoever reports it needs the traceback
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(getattr(error, "exit_code", 2))  # 3 for a missing extra
+        sys.exit(code)
 
 
 if __name__ == "__main__":

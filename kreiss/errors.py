@@ -43,6 +43,12 @@ class MissingExtra(InputError):  # noqa: N818
         self.extra = extra
 
 
+class RunError(RuntimeError):
+    """A run that could not go on: a full disk, a damaged file, numbers that are not finite."""
+
+    exit_code = 1
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a registry, with the closest known one."""
     names = sorted(known)

@@ -23,6 +23,15 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "schur-paper": lambda n: kreiss.Schur(n, "paper"),
     "schur-clamped": lambda n: kreiss.Schur(n, radius=0.9),
     "schur-expm": lambda n: kreiss.Schur(n, orthogonal="expm"),
+    "orthogonal-butterfly": lambda n: kreiss.Orthogonal(n, "butterfly"),
+    "band": kreiss.Band,
+    "band-trivialization": lambda n: kreiss.Band(n, 0.5, "trivialization"),
+    "band-orthogonal": lambda n: kreiss.Band(n, 0.0, "expm"),
+    "disc": kreiss.UnitDisc,
+    "disc-epsilon-0": lambda n: kreiss.UnitDisc(n, epsilon=0.0),
+    "longshort": kreiss.LongShort,
+    "longshort-uncoupled": lambda n: kreiss.LongShort(n, n // 2, coupled=False, orthogonal="trivialization"),
+    "longshort-only-short": lambda n: kreiss.LongShort(n, n),
     "schur-real": lambda n: kreiss.Schur(n, real=((n + 1) // 2, n // 2)),
 }
 
@@ -31,11 +40,23 @@ LAYERS: dict[str, Callable[..., Any]] = {
     **REGISTRY,
     "nnrnn-paper": lambda *sizes, **options: kreiss.NNRNN(*sizes, blocks="paper", **options),
     "nnrnn-clamped": lambda *sizes, **options: kreiss.NNRNN(*sizes, radius=0.95, **options),
+    "enrnn-uncoupled": lambda *sizes, **options: kreiss.ENRNN(*sizes, coupled=False, epsilon=0.0, **options),
+    "henaff-orthogonal": lambda *sizes, **options: kreiss.Henaff(*sizes, orthogonal="expm", **options),
+    "goru-trivialization": lambda *sizes, **options: kreiss.GORU(*sizes, orthogonal="trivialization", **options),
     "exprnn-expm": lambda *sizes, **options: kreiss.ExpRNN(*sizes, orthogonal="expm", **options),
 }
 
-# those built on our own recurrence, and not on torch's gated layers
+# those built on our own recurrences, and not on torch's gated layers
 OURS = {name: make for name, make in LAYERS.items() if name not in ("lstm", "gru")}
+
+# those of them with gates, which the kernel does not have
+GATED = {name: make for name, make in OURS.items() if name.startswith(("goru", "gatednnrnn"))}
+
+# those whose recurrence is that of torch.nn.RNN
+ELMAN = {name: make for name, make in OURS.items() if name not in GATED and not name.startswith("henaff")}
+
+# those whose recurrent matrix is its own parameter
+FREE = {"rnn", "irnn", "orthrnn", "henaff"}
 
 
 def state_of(layer: nn.Module, state: Any) -> list[Any]:

@@ -1,10 +1,13 @@
 """Settings shared by all tests."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from small_tasks import write_files
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)  # the test processes share the cores already
@@ -15,3 +18,9 @@ settings.load_profile("kreiss")
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small files of every kind that tasks read."""
+    return write_files(tmp_path_factory.mktemp("files"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +18,10 @@ from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
 import kreiss
-from catalogue import OURS
+from catalogue import LAYERS, OURS
+from kreiss import InputError, cli
+from kreiss.training.export import CHECKED_AT, export_saved
+from kreiss.training.scanned import Scanned
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
@@ -263,9 +268,12 @@ def to_onnx(layer: nn.Module, path: Path) -> onnxruntime.InferenceSession:
         ("exprnn", {}),
         ("exprnn-expm", {"nonlinearity": "relu", "bias": False}),
         ("scornn", {"nonlinearity": "identity"}),
+        ("enrnn", {}),
+        ("goru", {}),
+        ("henaff", {"nonlinearity": "modrelu"}),
         ("nnrnn", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
     ],
-    ids=["rnn", "nnrnn", "exprnn", "expm-relu", "scornn-identity", "nnrnn-deep"],
+    ids=["rnn", "nnrnn", "exprnn", "expm-relu", "scornn-identity", "enrnn", "goru", "henaff", "nnrnn-deep"],
 )
 def test_onnx_runtime_equals_the_eager_layer_at_any_time_and_batch(name, options, tmp_path):
     layer = build(name, **options)
@@ -286,3 +294,208 @@ def test_the_onnx_graph_scans_over_time_and_keeps_both_dimensions_open(tmp_path)
     assert time.dim_param
     assert batch.dim_param
     assert features.dim_value == IN
+
+
+# ---------------------------------------------------------------- kreiss.export
+
+FORMATS = {"onnx": "model.onnx", "torch": "model.pt2"}
+to_format = pytest.mark.parametrize("to", FORMATS)
+
+
+class Reader(nn.Module):
+    """A network around a layer, of the kind people write themselves."""
+
+    def __init__(self, layer: nn.Module, embedding: nn.Module | None = None) -> None:
+        super().__init__()
+        self.embedding, self.layer, self.readout = embedding, layer, nn.Linear(HIDDEN, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.readout(self.layer(x if self.embedding is None else self.embedding(x))[0])
+
+
+def moved(model: nn.Module) -> nn.Module:
+    """With every parameter off its start, where many are zero and would hide a fault."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def run_file(path: Path, x: torch.Tensor) -> list[torch.Tensor]:
+    """The outputs of an exported file, opened as anyone would."""
+    if path.suffix == ".onnx":
+        session = onnxruntime.InferenceSession(path)
+        return [torch.as_tensor(array) for array in session.run(None, {"input": x.numpy()})]
+    with torch.no_grad():
+        return torch.utils._pytree.tree_leaves(torch.export.load(path).module()(x))
+
+
+def assert_file_equals(path: Path, model: nn.Module, *inputs: torch.Tensor) -> None:
+    for x in inputs:
+        expected = [tensor.detach() for tensor in torch.utils._pytree.tree_leaves(model(x))]
+        torch.testing.assert_close(run_file(path, x), expected, rtol=1e-4, atol=1e-4)
+
+
+@to_format
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_becomes_a_file_that_computes_the_same_at_any_time_and_batch(name, to, tmp_path):
+    model = moved(LAYERS[name](IN, HIDDEN))
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    done = kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True)
+    assert done.checked_at == CHECKED_AT
+    assert len({length for length, _ in CHECKED_AT}) > 2
+    assert len({batch for _, batch in CHECKED_AT}) > 2
+    assert 0 <= done.largest_difference < 1e-4
+    assert_file_equals(done.path, model, *(torch.randn(*sizes, IN) for sizes in SIZES))
+    assert model.training  # the model itself is as it was
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@to_format
+@pytest.mark.parametrize("name", ["nnrnn", "lstm", "gru"])
+def test_layers_on_one_another_in_both_directions_batch_first_are_exported(name, to, tmp_path):
+    model = moved(LAYERS[name](IN, HIDDEN, 2, bidirectional=True, batch_first=True, dropout=0.5))
+    path = kreiss.export(model, tmp_path / FORMATS[to], to=to).path
+    assert_file_equals(path, model.eval(), *(torch.randn(*sizes, IN) for sizes in SIZES))
+
+
+@to_format
+@pytest.mark.parametrize("name", ["nnrnn", "exprnn", "lstm"])
+def test_a_whole_network_is_exported(name, to, tmp_path):
+    model = moved(Reader(LAYERS[name](IN, HIDDEN)))
+    done = kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True)
+    assert_file_equals(done.path, model, *(torch.randn(*sizes, IN) for sizes in SIZES))
+    assert isinstance(model.layer, type(LAYERS[name](IN, HIDDEN)))
+
+
+@to_format
+def test_symbols_are_exported_as_integers_by_a_layer_or_through_an_embedding(to, tmp_path):
+    symbols = [torch.randint(IN, sizes) for sizes in SIZES]
+    layer = moved(kreiss.NNRNN(IN, HIDDEN))
+    assert_file_equals(
+        kreiss.export(layer, tmp_path / FORMATS[to], to=to, symbols=True, verify=True).path, layer, *symbols
+    )
+    model = moved(Reader(kreiss.LSTM(5, HIDDEN), nn.Embedding(IN, 5)))
+    assert_file_equals(kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True).path, model, *symbols)
+
+
+def test_an_example_says_what_a_model_takes_where_its_sizes_do_not(tmp_path):
+    model = nn.Sequential(nn.Linear(5, IN), kreiss.NNRNN(IN, HIDDEN))
+    with pytest.raises(InputError, match=r"could not trace with an input of shape \(6, 7, 3\).*Pass an `example`"):
+        kreiss.export(model, tmp_path / "model.pt2", to="torch")
+    path = kreiss.export(model, tmp_path / "model.pt2", to="torch", example=torch.randn(2, 2, 5), verify=True).path
+    assert_file_equals(path, model, torch.randn(4, 3, 5))
+
+
+def test_constrained_matrices_of_torchs_own_modules_are_exported_and_stay_constrained(tmp_path):
+    model = nn.Sequential(nn.LSTM(IN, HIDDEN))
+    kreiss.constrain(model[0], "weight_hh_l0", kreiss.Orthogonal(HIDDEN))
+    model[0](torch.randn(5, 2, IN))[0].sum().backward()  # leaves behind tensors that cannot be copied
+    assert_file_equals(kreiss.export(model, tmp_path / "model.onnx", verify=True).path, model, torch.randn(5, 2, IN))
+    assert torch.nn.utils.parametrize.is_parametrized(model[0], "weight_hh_l0")
+    reader = Reader(kreiss.NNRNN(IN, HIDDEN))
+    reader.readout = kreiss.constrain(nn.Linear(HIDDEN, HIDDEN), "weight", kreiss.Schur(HIDDEN))
+    assert_file_equals(kreiss.export(reader, tmp_path / "model.onnx", verify=True).path, reader, torch.randn(5, 2, IN))
+    assert torch.nn.utils.parametrize.is_parametrized(reader.readout, "weight")
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True, "bias": False}])
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN, partial(nn.RNN, nonlinearity="relu")])
+@torch.no_grad()
+def test_a_scan_computes_what_torchs_own_layers_compute(make, options):
+    layer, x = make(IN, HIDDEN, **options, **double), torch.randn(5, 2, IN, **double)
+    exactly(Scanned(layer)(x), layer(x))
+    _, state = layer(torch.randn_like(x))
+    exactly(Scanned(layer)(x, state), layer(x, state))
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@torch.no_grad()
+def test_a_scan_computes_the_projection_of_an_lstm():
+    layer, x = nn.LSTM(IN, HIDDEN, proj_size=2, **double), torch.randn(5, 2, IN, **double)
+    exactly(Scanned(layer)(x), layer(x))
+
+
+def test_the_onnx_file_names_its_input_and_both_open_dimensions(tmp_path):
+    for batch_first, names in ((False, ["time", "batch", IN]), (True, ["batch", "time", IN])):
+        path = kreiss.export(kreiss.RNN(IN, HIDDEN, batch_first=batch_first), tmp_path / "model.onnx").path
+        (given,) = onnxruntime.InferenceSession(path).get_inputs()
+        assert (given.name, given.shape) == ("input", names)
+
+
+def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt2"
+    honest = LAYERS["nnrnn"](IN, HIDDEN)
+    # the module; the package's attribute of that name is the function
+    monkeypatch.setattr(sys.modules["kreiss.training.export"], "_plain", lambda model: moved(model.freeze()))
+    with pytest.raises(InputError, match=r"must compute what the model does; got a difference of .* beyond"):
+        kreiss.export(honest, path, to="torch", verify=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "options", "said"),
+    [
+        (kreiss.RNN(IN, HIDDEN), "missing/model.onnx", {}, "the folder of `path` must exist"),
+        (kreiss.RNN(IN, HIDDEN), "model.pt", {"to": "torch"}, r"`path` must end in '\.pt2' for to='torch'"),
+        (kreiss.RNN(IN, HIDDEN), "model.onnx", {"to": "onx"}, "unknown format 'onx'. Did you mean 'onnx'"),
+        (nn.Linear(IN, 2), "model.onnx", {}, "`model` must contain a recurrent layer; got Linear without one"),
+        (nn.Linear(IN, 2), "model.onnx", {"example": torch.zeros(3)}, "`example` must be a batch of sequences"),
+    ],
+    ids=["folder", "suffix", "format", "no layer", "example"],
+)
+def test_what_cannot_be_exported_is_refused_with_a_sentence(model, name, options, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        kreiss.export(model, tmp_path / name, **options)
+
+
+def test_what_is_not_a_module_cannot_be_exported(tmp_path):
+    with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module; got str"):
+        kreiss.export("model", tmp_path / "model.onnx")
+
+
+# ---------------------------------------------------------------- kreiss export
+
+
+@pytest.fixture
+def _saved(monkeypatch):
+    """`kreiss.load` gives one layer, whatever it is asked for."""
+    layer = kreiss.NNRNN(IN, HIDDEN)
+    monkeypatch.setattr(sys.modules["kreiss.training.export"], "load", lambda source: layer)
+
+
+@pytest.mark.usefixtures("_saved")
+def test_the_command_writes_next_to_its_source_and_prints_the_largest_difference(tmp_path, capsys):
+    source = tmp_path / "net.safetensors"
+    source.touch()
+    assert cli.export(str(source), verify=True) == 0
+    assert (tmp_path / "net.onnx").exists()
+    said = capsys.readouterr().out
+    assert "net.onnx; largest difference from the model " in said
+    assert "33×4" in said
+    assert export_saved(str(tmp_path), to="torch").path == tmp_path / "model.pt2"  # a run folder
+    assert export_saved(str(source), tmp_path / "other.onnx", symbols=True).path.exists()
+    assert run_file(tmp_path / "other.onnx", torch.randint(IN, (4, 2)))[0].shape == (4, 2, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("missing", "code", "said"),
+    [
+        (None, 2, "error: `source` must be a run folder or a model's file; got 'nowhere'"),
+        ("onnxruntime", 3, "pip install 'kreiss[onnx]'"),
+        ("onnxscript", 3, "pip install 'kreiss[onnx]'"),
+    ],
+)
+@pytest.mark.usefixtures("_saved")
+def test_the_command_ends_in_one_line_without_its_source_or_extra(missing, code, said, tmp_path, monkeypatch, capsys):
+    source = "nowhere" if missing is None else str(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["kreiss", "export", source, "--verify"])
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == missing else find(name, *rest))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert said in shown

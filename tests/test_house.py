@@ -21,11 +21,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kreiss"
 
 # room → the rooms it may import; every room may import itself
-GROUND = {"errors", "version"}
+GROUND = {"errors", "recorded", "version"}
 ARROWS = {
     "errors": set(),
+    "recorded": set(),
     "version": set(),
     "derivatives": set(),
+    "catalogue": set(),
     "linalg": GROUND,
     "sets": GROUND | {"derivatives", "linalg"},
     "recurrence": GROUND | {"derivatives", "linalg", "sets"},
@@ -36,8 +38,9 @@ ARROWS = {
     "analysis": GROUND | {"linalg", "sets", "recurrence", "layers"},
     "report": GROUND | {"analysis"},
     "training": GROUND | {"linalg", "sets", "recurrence", "layers", "memory", "relational", "tasks"},
-    "commands": GROUND | {"layers", "tasks", "training", "analysis", "report"},
-    "cli": {"version", "errors", "commands", "recurrence", "training"},
+    "commands": GROUND | {"catalogue", "layers", "tasks", "training", "analysis", "report"},
+    "cli": {"version", "errors", "catalogue", "commands", "recurrence", "training"},
+    "__main__": {"cli"},
     "__init__": {"version"},
 }
 
@@ -249,5 +252,5 @@ def test_the_readme_and_the_makefile_use_verbs_that_the_command_line_has():
 
     code = [*code_blocks("sh"), *re.findall(r"`([^`\n]+)`", readme()), (ROOT / "Makefile").read_text()]
     verbs = set(re.findall(r"(?:^|/|\s)kreiss ([a-z]+)", "\n".join(code), re.MULTILINE))
-    assert "demo" in verbs
+    assert {"demo", "train", "resume"} <= verbs
     assert verbs <= set(app)

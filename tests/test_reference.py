@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import kreiss
-from catalogue import OURS, state_of
+from catalogue import ELMAN, state_of
 from kreiss.layers import REGISTRY
 from kreiss.recurrence import NONLINEARITIES, operator, recur, reference
 
@@ -129,9 +129,9 @@ def transcription(layer: kreiss.RecurrentLayer, x: np.ndarray, h: np.ndarray) ->
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ELMAN)
 def test_every_layer_equals_its_numpy_transcription(name, nonlinearity, bias):
-    layer = moved(OURS[name](3, 5, nonlinearity=nonlinearity, bias=bias, **double))
+    layer = moved(ELMAN[name](3, 5, nonlinearity=nonlinearity, bias=bias, **double))
     x, h = torch.randn(6, 2, 3, **double), torch.randn(1, 2, 5, **double)
     expected = transcription(layer, x.numpy(), h[0].numpy())
     out, h_n = layer(x, h)
@@ -197,9 +197,9 @@ def test_orthogonal_layers_refuse_other_matrices_from_torch(cls):
 
 
 @pytest.mark.parametrize(("num_layers", "bidirectional"), SHAPES)
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ELMAN)
 def test_to_torch_of_a_tanh_layer_computes_the_same(name, num_layers, bidirectional):
-    layer = moved(OURS[name](3, 5, num_layers, bidirectional=bidirectional, nonlinearity="tanh", **double))
+    layer = moved(ELMAN[name](3, 5, num_layers, bidirectional=bidirectional, nonlinearity="tanh", **double))
     rnn = layer.to_torch()
     assert type(rnn) is nn.RNN
     assert_same_outputs(rnn, layer)
@@ -207,16 +207,16 @@ def test_to_torch_of_a_tanh_layer_computes_the_same(name, num_layers, bidirectio
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize("name", [name for name in REGISTRY if name in OURS])
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name in ELMAN])
 def test_to_torch_and_from_torch_undo_each_other(name, bias):
     layer = moved(REGISTRY[name](3, 5, 2, nonlinearity="relu", bias=bias, batch_first=True, **double))
     assert_same_outputs(REGISTRY[name].from_torch(layer.to_torch()), layer, tol=1e-9)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ELMAN)
 def test_options_and_mode_survive_the_way_to_torch_and_back(name):
     options = {"batch_first": True, "bidirectional": True, "dropout": 0.5, "bias": False}
-    layer = OURS[name](3, 4, 2, nonlinearity="relu", **options, **double).eval()
+    layer = ELMAN[name](3, 4, 2, nonlinearity="relu", **options, **double).eval()
     rnn = layer.to_torch()
     free = kreiss.RNN.from_torch(rnn)
     for other in (rnn, free):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable
 
 import pytest
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import kreiss
 from catalogue import LAYERS, OURS
 from kreiss.tasks import Copy
-from kreiss.training import Readout, evaluate, train
-from kreiss.training.demo import run
+from kreiss.training import Network, evaluate
 
 LR, ORTHOGONAL_LR, DECAY = 1e-3, 1e-4, 1e-5
+
+
+def quick_run(model: nn.Module, delay: int = 1, **settings: object) -> kreiss.training.Run:
+    """A run on the copy task that says and writes nothing."""
+    return kreiss.fit(model, Copy(delay), {"eval_every": 10_000, **settings}, show="quiet")
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -266,165 +268,113 @@ def test_rebasing_one_layer_is_the_same_as_its_own_rebase():
 
 
 def test_training_with_rebasing_at_every_step_stays_orthogonal_and_learns():
-    generator = seeded()
-    task, layer = Copy(1), kreiss.ExpRNN(10, 8, generator=generator)
-    model = Readout(layer, task.output_size, generator=generator)
-    optimizer = torch.optim.RMSprop(kreiss.param_groups(model, 1e-2, orthogonal_lr=1e-3))
-    losses = []
-    for record in train(model, task, optimizer, steps=150, generator=generator):
-        kreiss.rebase(model)
-        losses.append(record["loss"])
-        assert not layer.orthogonal_l0.any()
+    layer = kreiss.ExpRNN(10, 8, generator=seeded())
+    run = quick_run(layer, steps=150, lr=1e-2, orthogonal_lr=1e-3, log_every=1, **{"optimiser.rebase_every": 1})
+    losses = [record["loss"] for record in run.records if "split" not in record]
+    assert not layer.orthogonal_l0.any()
     assert layer.constraint_error() <= 1e-5
     assert kreiss.Orthogonal(8).contains(layer.weight_hh_l0, tol=1e-5)
     assert sum(losses[-10:]) < sum(losses[:10])
 
 
-# ---------------------------------------------------------------- the copy task
-
-SYMBOLS, BLANK, CUE = 8, 8, 9
-
-
-@pytest.mark.parametrize("delay", [1, 2, 30])
-def test_a_copy_sequence_is_symbols_blanks_cue_blanks(delay):
-    task = Copy(delay)
-    inputs, targets = task.sample(5, seeded())
-    assert inputs.shape == (delay + 20, 5, 10) == (task.steps, 5, task.input_size)
-    assert targets.shape == (delay + 20, 5)
-    assert inputs.dtype == torch.get_default_dtype()
-    assert torch.equal(inputs.sum(-1), torch.ones(delay + 20, 5))  # one-hot
-    shown = inputs.argmax(-1)
-    assert shown[:10].max() < SYMBOLS
-    assert (shown[10 : 10 + delay - 1] == BLANK).all()
-    assert (shown[10 + delay - 1] == CUE).all()
-    assert (shown[10 + delay :] == BLANK).all()
-
-
-@pytest.mark.parametrize("delay", [1, 2, 30])
-def test_the_targets_are_blank_until_the_symbols_are_due_again(delay):
-    inputs, targets = Copy(delay).sample(5, seeded())
-    assert (targets[:-10] == BLANK).all()
-    assert torch.equal(targets[-10:], inputs[:10].argmax(-1))
-
-
-def test_every_symbol_is_drawn_about_equally_often():
-    counts = Copy(1).sample(2000, seeded())[1][-10:].flatten().bincount(minlength=SYMBOLS)
-    assert len(counts) == SYMBOLS
-    assert (counts / 20_000 - 1 / SYMBOLS).abs().max() < 0.01  # four standard deviations
-
-
-def test_a_generator_fixes_the_samples_and_the_global_seed_does_not_matter():
-    task = Copy(4)
-    first = task.sample(3, seeded(1))
-    torch.manual_seed(99)
-    assert all(torch.equal(a, b) for a, b in zip(first, task.sample(3, seeded(1)), strict=True))
-    assert not torch.equal(first[1], task.sample(3, seeded(2))[1])
-    source = seeded(1)
-    assert not torch.equal(task.sample(3, source)[1], task.sample(3, source)[1])
-
-
-@pytest.mark.parametrize("delay", [1, 10, 200])
-def test_the_baseline_is_its_closed_form_and_the_loss_of_the_best_network_without_memory(delay):
-    task = Copy(delay)
-    _, targets = task.sample(7, seeded())
-    # sure of a blank until the symbols are due, then torn between the eight symbols
-    logits = torch.zeros(delay + 20, 7, 9, dtype=torch.float64)
-    logits[: delay + 10, :, BLANK] = 50.0
-    logits[delay + 10 :, :, BLANK] = -50.0
-    assert task.baseline() == pytest.approx(10 * math.log(8) / (delay + 20), abs=1e-15)
-    assert float(task.loss(logits, targets)) == pytest.approx(task.baseline(), abs=1e-6)
-
-
-def test_the_accuracy_counts_the_recalled_symbols_only():
-    task = Copy(3)
-    _, targets = task.sample(4, seeded())
-    logits = nn.functional.one_hot(targets, 9).double() * 50
-    assert task.metrics(logits, targets) == {"loss": pytest.approx(0, abs=1e-9), "accuracy": 1.0}
-    logits[:-10] = 0  # what comes before does not count
-    assert task.metrics(logits, targets)["accuracy"] == 1.0
-    logits[-10:-5] = logits[-10:-5].roll(1, -1)
-    assert task.metrics(logits, targets)["accuracy"] == 0.5
-
-
 # ---------------------------------------------------------------- the loop
 
 
-def small_model(name: str = "rnn", hidden: int = 8, **options: object) -> Readout:
+def small_model(name: str = "rnn", hidden: int = 8, **options: object) -> Network:
     generator = seeded()
-    return Readout(LAYERS[name](10, hidden, generator=generator, **options), 9, generator=generator)
+    return Network(LAYERS[name](10, hidden, generator=generator, **options), 9, symbols=10, generator=generator)
+
+
+def losses(run: kreiss.training.Run) -> list[float]:
+    return [record["loss"] for record in run.records if "split" not in record]
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_short_run_lowers_the_loss(name):
-    model, task = small_model(name), Copy(1)
-    optimizer = torch.optim.Adam(kreiss.param_groups(model, 1e-2), lr=1e-2)
-    records = list(train(model, task, optimizer, steps=15, generator=seeded()))
-    assert [record["step"] for record in records] == list(range(1, 16))
-    assert sum(r["loss"] for r in records[-3:]) < 0.9 * sum(r["loss"] for r in records[:3])
+    run = quick_run(small_model(name), steps=15, lr=1e-2, optimiser="adam", log_every=1)
+    assert [record["update"] for record in run.records if "split" not in record] == list(range(1, 16))
+    assert sum(losses(run)[-3:]) < 0.9 * sum(losses(run)[:3])
 
 
-def test_the_same_seed_gives_the_same_run():
-    def losses() -> list[float]:
-        model = small_model("nnrnn")
-        optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
-        return [record["loss"] for record in train(model, Copy(2), optimizer, steps=3, generator=seeded())]
+def test_the_same_seed_gives_the_same_run_and_another_seed_another():
+    one, two, three = (quick_run(small_model("nnrnn"), steps=3, log_every=1, seed=seed) for seed in (0, 0, 1))
+    assert losses(one) == losses(two) != losses(three)
+    assert one.metrics == two.metrics
 
-    assert losses() == losses()
+
+def test_a_run_leaves_the_generator_of_its_surroundings_alone():
+    model = small_model(num_layers=2, dropout=0.5)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    quick_run(model, steps=2)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_the_penalty_pulls_the_radii_but_is_not_part_of_the_loss_that_is_shown():
-    task, distances, shown = Copy(1), [], []
+    distances, shown = [], []
     for weight in (0.0, 10.0):
         model = small_model("nnrnn")
         nn.init.constant_(model.layer.radius_l0, 0.5)
-        optimizer = torch.optim.SGD([model.layer.radius_l0], lr=1e-2)
-        records = list(train(model, task, optimizer, steps=5, radius=weight, generator=seeded()))
+        settings = {"optimiser.radius": weight}
+        run = quick_run(model, steps=5, lr=1e-2, optimiser="sgd", log_every=1, clip_norm=None, **settings)
         distances.append(float((1 - model.layer.radius_l0).abs().max().detach()))
-        shown.append(records[0]["loss"])
+        shown.append(losses(run)[0])
     assert distances[1] < 0.5 * distances[0]
     assert shown[0] == shown[1]
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_stops_the_run_with_a_sentence_and_changes_nothing(bad):
-    model = small_model()
-    nn.init.constant_(model.readout.bias, bad)
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    with pytest.raises(kreiss.InputError, match=r"loss must be finite; got nan at step 1\. Lower the learning rate"):
-        list(train(model, Copy(1), optimizer, steps=3))
-    for key, value in model.state_dict().items():
-        torch.testing.assert_close(value, before[key], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_evaluate_leaves_the_model_in_the_mode_it_had(training):
     model = small_model().train(training)
-    evaluate(model, Copy(1), sequences=4)
+    evaluate(model, Copy(1))
     assert all(module.training is training for module in model.modules())
+
+
+class Plain(nn.Module):
+    """A model of a user's, which cannot freeze."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.drop, self.readout = nn.RNN(10, 6), nn.Dropout(0.5), nn.Linear(6, 9)
+
+    def forward(self, inputs, state=None, lengths=None):
+        hidden, state = self.rnn(nn.functional.one_hot(inputs, 10).float(), state)
+        return self.readout(self.drop(hidden)), state
 
 
 def test_evaluate_leaves_a_part_in_the_mode_that_it_had():
     # a frozen part of a model in training is in evaluation mode on purpose
-    model = small_model().train()
-    model.layer.eval()
-    evaluate(model, Copy(1), sequences=4)
+    model = Plain().train()
+    model.rnn.eval()
+    first = evaluate(model, Copy(1))
+    assert evaluate(model, Copy(1)) == first  # without dropout
     assert model.training
-    assert not model.layer.training
+    assert model.drop.training
+    assert not model.rnn.training
 
 
-def test_evaluate_is_the_same_for_the_same_model_and_sees_no_dropout():
+def test_a_model_of_the_users_own_is_trained_and_tested():
+    before = evaluate(model := Plain(), Copy(1))["loss"]
+    run = quick_run(model, steps=30, lr=1e-2, optimiser="adam")
+    assert run.metrics["loss"] < 0.8 * before
+    assert run.config.model.name == "Plain"
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100, 1000])
+def test_evaluate_is_the_same_at_any_batch_size_and_sees_no_dropout(batch):
     model = small_model(num_layers=2, dropout=0.5).train()
-    first = evaluate(model, Copy(2), sequences=20)
+    first = evaluate(model, Copy(2), "valid", batch=500)
     torch.manual_seed(99)
-    assert evaluate(model, Copy(2), sequences=20) == first
-    assert evaluate(model, Copy(2), sequences=20, seed=5) != first
+    found = evaluate(model, Copy(2), "valid", batch=batch)
+    assert found == pytest.approx(first, rel=1e-6)
     assert set(first) == {"loss", "accuracy"}
+    assert evaluate(model, Copy(2), "test") != first
 
 
 def test_evaluate_leaves_no_gradients():
     model = small_model()
-    evaluate(model, Copy(1), sequences=4)
+    evaluate(model, Copy(1))
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -432,32 +382,7 @@ def test_the_readout_is_linear_at_every_step():
     model = small_model()
     x = torch.randn(6, 2, 10)
     expected = model.layer(x)[0] @ model.readout.weight.T + model.readout.bias
-    torch.testing.assert_close(model(x), expected)
-
-
-# ---------------------------------------------------------------- the demo
-
-
-def demo() -> str:
-    text = io.StringIO()
-    assert run(delay=5, hidden=8, steps=3, seed=0, console=Console(file=text, width=100)) == 0
-    return text.getvalue()
-
-
-def test_the_demo_prints_a_table_of_four_networks_with_their_moduli():
-    said = demo()
-    assert f"{Copy(5).baseline():.4f}" in said
-    assert all(heading in said for heading in ("test loss", "accuracy", "min |λ|", "mean |λ|", "max |λ|"))
-    rows = {line.split()[1]: line.split("│")[1:-1] for line in said.splitlines() if line.startswith("│")}
-    assert list(rows) == ["NNRNN", "ExpRNN", "RNN", "LSTM"]
-    assert [float(cell) for cell in rows["ExpRNN"][4:]] == [1.0, 1.0, 1.0]
-    smallest, mean, largest = (float(cell) for cell in rows["RNN"][4:])
-    assert 0 < smallest < mean < largest
-    assert [cell.strip() for cell in rows["LSTM"][4:]] == ["–"] * 3  # four gates, no single matrix
-
-
-def test_the_demo_says_the_same_for_the_same_seed():
-    assert demo() == demo()
+    torch.testing.assert_close(model(x)[0], expected)
 
 
 # ---------------------------------------------------------------- what the default form is for
@@ -465,12 +390,9 @@ def test_the_demo_says_the_same_for_the_same_seed():
 
 def spectrum_after_training(blocks: str) -> Tensor:
     """|λ| of V after 2,000 updates with the settings of the copy task of Kerg et al. (2019)."""
-    generator, task = seeded(1), Copy(delay=10)
-    layer = kreiss.NNRNN(task.input_size, 16, radius=1.0, blocks=blocks, generator=generator)
-    model = Readout(layer, task.output_size, generator=generator)
-    optimizer = torch.optim.RMSprop(kreiss.param_groups(model, 5e-4, orthogonal_lr=1e-4), lr=5e-4, alpha=0.99)
-    for _ in train(model, task, optimizer, steps=2000, batch=10, generator=generator):
-        pass
+    generator = seeded(1)
+    layer = kreiss.NNRNN(10, 16, radius=1.0, blocks=blocks, generator=generator)
+    quick_run(Network(layer, 9, symbols=10, generator=generator), 10, steps=2000, lr=5e-4, orthogonal_lr=1e-4, seed=1)
     return torch.linalg.eigvals(layer.weight_hh_l0.detach().double()).abs()
 
 

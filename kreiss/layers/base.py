@@ -25,11 +25,12 @@ from kreiss.layers.checks import (
     full_precision,
 )
 from kreiss.layers.loading import CheckedLoading
-from kreiss.recurrence import NONLINEARITIES, cell
+from kreiss.recurrence import NONLINEARITIES, cell, last_state
 from kreiss.sets import Free, Set
 from kreiss.sets.initial import uniform
 
 Layer = TypeVar("Layer", bound="RecurrentLayer")
+HALF = (torch.float16, torch.bfloat16)
 
 
 class LayerOptions(TypedDict, total=False):
@@ -70,6 +71,10 @@ class RecurrentLayer(CheckedLoading):
         device, dtype: of the parameters.
     """
 
+    takes_symbols = True  # integer inputs stand for one-hot vectors
+    plain_cell = True  # whether a step is h ← φ(V h + U x; b), and so one call of the kernel
+    one_bias = False  # whether even a free V goes with one bias, where torch.nn.RNN has a pair
+
     def __init__(
         self,
         input_size: int,
@@ -98,10 +103,11 @@ class RecurrentLayer(CheckedLoading):
         self.dropout = checked_dropout(dropout, num_layers)
         self.bidirectional = bool(bidirectional)
         self.sets = nn.ModuleDict({suffix: make_set() for suffix, _ in self._cells()})
+        self._names = {suffix: self._free_names(suffix) for suffix, _ in self._cells()}
         first = self._set("l0")
         self.init = first.initialisers[0] if init is None else init
         check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
-        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu"
+        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu" and not self.one_bias
         self._bias_names = () if not bias else ("bias_ih", "bias_hh") if torch_pair else ("bias",)
         self._allocate(checked_device(device), checked_dtype(dtype))
         self.reset_parameters(generator)
@@ -122,7 +128,7 @@ class RecurrentLayer(CheckedLoading):
 
     def _free_names(self, suffix: str) -> list[str]:
         """Names of the free parameters of V; a free V is its own parameter, under torch's name."""
-        return [("weight_hh" if role == "weight" else role) + f"_{suffix}" for role in self._set(suffix).roles]
+        return [("weight_hh" if name == "weight" else name) + f"_{suffix}" for name in self._set(suffix).names]
 
     def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
         """Register every parameter, uninitialised, in torch's order."""
@@ -166,12 +172,11 @@ class RecurrentLayer(CheckedLoading):
         }
 
     def _free(self, suffix: str) -> list[Tensor]:
-        return [getattr(self, name) for name in self._free_names(suffix)]
+        return [getattr(self, name) for name in self._names[suffix]]
 
     def _wide_free(self, suffix: str) -> list[Tensor]:
         """Free tensors in at least float32."""
-        half = (torch.float16, torch.bfloat16)
-        return [tensor.float() if tensor.dtype in half else tensor for tensor in self._free(suffix)]
+        return [tensor.float() if tensor.dtype in HALF else tensor for tensor in self._free(suffix)]
 
     def _install(self, suffix: str, new_set: Set, free: tuple[Tensor, ...]) -> None:
         """Put another set with its free tensors in place of a cell's own."""
@@ -179,6 +184,7 @@ class RecurrentLayer(CheckedLoading):
         for name in self._free_names(suffix):
             delattr(self, name)
         self.sets[suffix] = new_set.to(device=like.device, dtype=like.dtype)
+        self._names[suffix] = self._free_names(suffix)
         for name, tensor in zip(self._free_names(suffix), free, strict=True):
             self.register_parameter(name, nn.Parameter(tensor.detach().to(like).clone(), like.requires_grad))
 
@@ -203,7 +209,7 @@ class RecurrentLayer(CheckedLoading):
         """Whether V of this cell is computed from parameters under other names, all there already."""
         if suffix not in self._modules.get("sets", ()):  # type: ignore[operator]
             return False
-        names = self._free_names(suffix)
+        names = self._names[suffix]
         return f"weight_hh_{suffix}" not in names and all(name in self._parameters for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -235,14 +241,15 @@ class RecurrentLayer(CheckedLoading):
             return max(self._set(suffix).error(*self._wide_free(suffix)) for suffix, _ in self._cells())
 
     @torch.no_grad()
-    def rebase(self) -> None:
+    def rebase(self, project: bool = True) -> None:
         """Move base points of trivializations to the present matrices; outputs do not change."""
         with full_precision(self.weight_ih_l0.device):
             for suffix, _ in self._cells():
                 wide = self._wide_free(suffix)
-                self._set(suffix).rebase(*wide)
+                self._set(suffix).rebase(*wide, project=project)
                 for parameter, tensor in zip(self._free(suffix), wide, strict=True):
-                    parameter.copy_(tensor)
+                    if tensor is not parameter:
+                        parameter.copy_(tensor)
 
     # ------------------------------------------------------------ forward
 
@@ -256,6 +263,29 @@ class RecurrentLayer(CheckedLoading):
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
+        x, state, batched = self._prepared(input, hx)
+        outs, last = self._run(x, state, None)
+        out = _side_by_side(outs)
+        if not batched:
+            return out.squeeze(1), last.squeeze(1)
+        return (out.transpose(0, 1) if self.batch_first else out), last
+
+    def final_state(self, input: Tensor | PackedSequence, hx: Tensor | None = None) -> Tensor:
+        """h_n of `forward` alone, in memory of about 2√T states instead of T for the layer on top.
+
+        Of its states every √T-th is kept and the others are computed again for the gradient, which costs one more
+        forward pass. On the reference path (see `kreiss doctor`) it saves nothing.
+        """
+        if isinstance(input, PackedSequence):
+            x, lengths = self._padded(input)
+            state = self._initial_state(hx, x.shape[1], self._like(x))
+            return self._run(x, state, lengths, only_last=True)[1]
+        x, state, batched = self._prepared(input, hx)
+        last = self._run(x, state, None, only_last=True)[1]
+        return last if batched else last.squeeze(1)
+
+    def _prepared(self, input: Tensor, hx: Tensor | None) -> tuple[Tensor, Tensor | None, bool]:
+        """Checked input (T, B, …), state with its batch, and whether the caller's input had one."""
         check_input(input, self.weight_ih_l0)
         batched = input.dim() == (3 if input.is_floating_point() else 2)
         x = input.transpose(0, 1) if batched and self.batch_first else input if batched else input.unsqueeze(1)
@@ -268,56 +298,79 @@ class RecurrentLayer(CheckedLoading):
                 f"`hx` must be {wanted}-D for {'batched' if batched else 'unbatched'} {input.dim()}-D input; "
                 f"got {hx.dim()}-D. Its shape is {self._state_shape(x.shape[1] if batched else None)}."
             )
-        state = self._initial_state(hx if batched or hx is None else hx.unsqueeze(1), x.shape[1], self._like(input))
-        out, last = self._run(x, state, None)
-        if not batched:
-            return out.squeeze(1), last.squeeze(1)
-        return (out.transpose(0, 1) if self.batch_first else out), last
+        state = hx if batched or hx is None else hx.unsqueeze(1)
+        return x, self._initial_state(state, x.shape[1], self._like(input)), batched
 
-    def _forward_packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+    def _padded(self, input: PackedSequence) -> tuple[Tensor, Tensor]:
+        """Checked sequences (T, B, …) in the caller's order, and their lengths."""
         if torch.compiler.is_exporting():
             raise InputError(
                 "a packed sequence cannot be exported; got PackedSequence input. Export with padded tensors instead."
             )
-        check_state(hx)
-        data, batch_sizes, sorted_indices, unsorted_indices = input
-        (check_features if data.is_floating_point() else check_symbols)(data, self.weight_ih_l0)
-        x, lengths = pad_packed_sequence(input)  # (T, B, I), in the caller's order
-        lengths = lengths.to(x.device)
-        state = self._initial_state(hx, x.shape[1], self._like(data))
-        out, last = self._run(x, state, lengths)
-        if sorted_indices is not None:
-            out, lengths = out.index_select(1, sorted_indices), lengths[sorted_indices]
-        valid = torch.arange(len(out), device=x.device)[:, None] < lengths
-        return PackedSequence(out[valid], batch_sizes, sorted_indices, unsorted_indices), last
+        (check_features if input.data.is_floating_point() else check_symbols)(input.data, self.weight_ih_l0)
+        x, lengths = pad_packed_sequence(input)
+        return x, lengths.to(x.device)
 
-    def _run(self, x: Tensor, state: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """All layers over x (T, B, I) from state (D·num_layers, B, N)."""
+    def _forward_packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+        check_state(hx)
+        x, lengths = self._padded(input)
+        state = self._initial_state(hx, x.shape[1], self._like(input.data))
+        outs, last = self._run(x, state, lengths)
+        out, order = _side_by_side(outs), input.sorted_indices
+        if order is not None:
+            out, lengths = out.index_select(1, order), lengths[order]
+        valid = torch.arange(len(out), device=x.device)[:, None] < lengths
+        return PackedSequence(out[valid], *input[1:]), last
+
+    def _run(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, *, only_last: bool = False
+    ) -> tuple[list[Tensor], Tensor]:
+        """All layers over x (T, B, I) from state (D·num_layers, B, N), or from zero; outputs of the one on top."""
         last: list[Tensor] = []
         outs: list[Tensor] = []
+        on_top = (self.num_layers - 1) * (2 if self.bidirectional else 1)  # number of its first cell
         for suffix, backwards in self._cells():
             if suffix != "l0" and not backwards:  # a new layer: its input is what the one below put out
                 x = F.dropout(_side_by_side(outs), self.dropout, self.training)
                 outs = []
-            out, h = self._run_cell(suffix, x, state[len(last)], lengths, backwards)
-            outs.append(out)
+            given = (suffix, x, None if state is None else state[len(last)], lengths, backwards)
+            if only_last and len(last) >= on_top:
+                h = self._last_state(*given)
+            else:
+                out, h = self._run_cell(*given)
+                outs.append(out)
             last.append(h)
-        return _side_by_side(outs), torch.stack(last)
+        return outs, last[0].unsqueeze(0) if len(last) == 1 else torch.stack(last)
 
     def _run_cell(
-        self, suffix: str, x: Tensor, h0: Tensor, lengths: Tensor | None, backwards: bool
+        self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
     ) -> tuple[Tensor, Tensor]:
+        """All states and the last one of one layer and direction."""
+        return cell(**self._arguments(suffix, x, h0, lengths, backwards))
+
+    def _last_state(self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool) -> Tensor:
+        """The last one alone."""
+        return last_state(**self._arguments(suffix, x, h0, lengths, backwards))
+
+    def _arguments(
+        self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
+    ) -> dict[str, Any]:
+        """What one layer and direction hands to the recurrence."""
         biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
-        return cell(
-            x,
-            getattr(self, f"weight_ih_{suffix}"),
-            self.recurrent_matrix(suffix),
-            h0,
-            nonlinearity=self.nonlinearity,
-            bias=None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1],
-            lengths=lengths,
-            reverse=backwards,
-        )
+        return {
+            "x": x,
+            "weight": self._input_weight(suffix, x),
+            "matrix": self.recurrent_matrix(suffix),
+            "h0": h0,
+            "nonlinearity": self.nonlinearity,
+            "bias": None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1],
+            "lengths": lengths,
+            "reverse": backwards,
+        }
+
+    def _input_weight(self, suffix: str, x: Tensor) -> Tensor | None:
+        """U of one layer and direction; None where x drives the state as it is."""
+        return getattr(self, f"weight_ih_{suffix}")
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One time step: x (batch, input_size) or (input_size,), state as `hx`; equal to `forward`.
@@ -349,10 +402,10 @@ class RecurrentLayer(CheckedLoading):
         cells = self.num_layers * (2 if self.bidirectional else 1)
         return (cells, self.hidden_size) if batch_size is None else (cells, batch_size, self.hidden_size)
 
-    def _initial_state(self, hx: Tensor | None, batch_size: int, like: Tensor) -> Tensor:
-        shape = self._state_shape(batch_size)
+    def _initial_state(self, hx: Tensor | None, batch_size: int, like: Tensor) -> Tensor | None:
         if hx is None:
-            return like.new_zeros(shape)
+            return None
+        shape = self._state_shape(batch_size)
         if tuple(hx.shape) != shape:
             raise InputError(
                 f"`hx` must be of shape {shape} (directions × layers, batch, hidden); got {tuple(hx.shape)}. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from kreiss.layers.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Orthogonal
@@ -25,6 +25,8 @@ class ExpRNN(RecurrentLayer):
 
     Args:
         orthogonal: how V is held, a method of `kreiss.Orthogonal`.
+        retraction: r of a trivialization, "cayley" (the default) or "exp". With "exp" and `kreiss.rebase_every` this is
+            dtriv: the base point B moves to V every K optimiser steps.
         others: see `kreiss.layers.base.RecurrentLayer`.
 
     Example:
@@ -41,15 +43,17 @@ class ExpRNN(RecurrentLayer):
         num_layers: int = 1,
         *,
         orthogonal: str = DEFAULT_METHOD,
+        retraction: str | None = None,
         nonlinearity: str = "modrelu",
         init: str = "henaff",
         **options: Unpack[LayerOptions],
     ) -> None:
+        given: dict[str, Any] = {} if retraction is None else {"retraction": retraction}
         super().__init__(
             input_size,
             hidden_size,
             num_layers,
-            make_set=partial(Orthogonal, hidden_size, orthogonal),
+            make_set=partial(Orthogonal, hidden_size, orthogonal, **given),
             nonlinearity=nonlinearity,
             init=init,
             **options,

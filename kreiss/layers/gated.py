@@ -57,7 +57,7 @@ class Gated(CheckedLoading, nn.RNNBase):
         """Nothing is constrained."""
         return 0.0
 
-    def rebase(self) -> None:
+    def rebase(self, project: bool = True) -> None:
         """No base points to move."""
 
     def init_state(self, batch_size: int | None = None) -> State:
@@ -83,6 +83,10 @@ class Gated(CheckedLoading, nn.RNNBase):
         time = 1 if self.batch_first and x.dim() == 2 else 0
         out, new = self(x.unsqueeze(time), state)
         return out.squeeze(time), new
+
+    def final_state(self, input: Any, hx: Any = None) -> State:
+        """h_n of `forward` alone; torch's gated layers keep every state all the same."""
+        return self(input, hx)[1]
 
     def freeze(self) -> Self:
         """A copy for inference, without gradients."""

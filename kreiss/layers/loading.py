@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError
+from kreiss.recorded import Recorded
 
 
-class CheckedLoading(nn.Module):
+class CheckedLoading(Recorded, nn.Module):
     """A module that refuses a foreign state_dict before anything is copied, and so stays as it was.
 
     torch itself copies what fits and complains afterwards.

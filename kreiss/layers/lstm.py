@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import nn
 
 from kreiss.layers.gated import Gated
@@ -12,7 +15,10 @@ class LSTM(Gated, nn.LSTM):
 
     Reference: Hochreiter & Schmidhuber (1997).
 
-    Args: those of `torch.nn.LSTM`, keyword-only after num_layers, without `proj_size`; and `generator`.
+    Args: those of `torch.nn.LSTM`, keyword-only after num_layers, without `proj_size`; `generator`; and
+
+        forget_bias: where the bias of the forget gates starts (the sum of torch's two); by default wherever torch's own
+            initialiser puts it.
 
     Example:
         >>> import kreiss, torch
@@ -24,3 +30,27 @@ class LSTM(Gated, nn.LSTM):
 
     torch_class = nn.LSTM
     state_tensors = 2
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        forget_bias: float | None = None,
+        generator: torch.Generator | None = None,
+        **options: Any,
+    ) -> None:
+        self.forget_bias = None if forget_bias is None else float(forget_bias)
+        super().__init__(input_size, hidden_size, num_layers, generator=generator, **options)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """torch's own U(−1/√N, 1/√N), then the bias of the forget gates."""
+        super().reset_parameters(generator)
+        if self.forget_bias is None or not self.bias:
+            return
+        forget = slice(self.hidden_size, 2 * self.hidden_size)  # torch's order of gates: i, f, g, o
+        for name, bias in self.named_parameters():
+            if name.startswith("bias_"):
+                bias[forget] = self.forget_bias if name.startswith("bias_ih") else 0.0

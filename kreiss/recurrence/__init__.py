@@ -18,7 +18,7 @@ from kreiss.recurrence.nonlinearity import APPLY
 
 NONLINEARITIES = tuple(APPLY)
 
-__all__ = ["NONLINEARITIES", "cell", "recur", "reference_only"]
+__all__ = ["NONLINEARITIES", "cell", "last_state", "recur", "reference_only"]
 
 _reference_only = False
 
@@ -36,9 +36,9 @@ def reference_only() -> Iterator[None]:
 
 def cell(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     matrix: Tensor,
-    h0: Tensor,
+    h0: Tensor | None,
     *,
     nonlinearity: str,
     bias: Tensor | None = None,
@@ -49,16 +49,37 @@ def cell(
 
     Args:
         x: inputs (T, B, I), or integer symbols (T, B) below I that stand for one-hot vectors.
-        weight: U (N, I).
+        weight: U (N, I); None for U = I, and then x is (T, B, N).
+        h0: first state (B, N); None means zero, for which nothing is multiplied.
         others: see `recur`.
 
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
-    if not _reference_only and fused.usable(x, weight, matrix, h0):
+    if not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     u = reference.drive(x, weight)
+    h0 = reference.zero_state(x, weight) if h0 is None else h0
     return recur(u, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse)
+
+
+def last_state(
+    x: Tensor,
+    weight: Tensor | None,
+    matrix: Tensor,
+    h0: Tensor | None,
+    *,
+    nonlinearity: str,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+) -> Tensor:
+    """The last state (B, N) of `cell`, without room for all of them where the kernel runs: about 2√T instead of T."""
+    if not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
+        return fused.LastState.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
+    return cell(
+        x, weight, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse
+    )[1]  # fmt: skip
 
 
 def recur(

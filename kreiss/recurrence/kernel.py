@@ -11,12 +11,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kreiss.errors import InputError
+
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3}
 POINTERS = (
-    "packed", "packed_inputs", "states", "h0", "bias", "lengths", "x", "symbols", "table", "grad", "inner", "carry",
+    "matrix", "weight", "packed", "states", "h0", "bias", "lengths", "x", "symbols", "grad", "inner", "carry", "sums",
     "grad_inputs", "grad_bias",
 )  # fmt: skip
+FLAGS = ("is_double", "nonlinearity", "reverse", "backward", "first_piece", "last_piece", "wants_carry", "unused")
 
 
 class Pass(ctypes.Structure):
@@ -24,7 +27,7 @@ class Pass(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "batch", "n", "inputs", "first_step")),
-        *((name, ctypes.c_int32) for name in ("is_double", "nonlinearity", "reverse", "backward")),
+        *((name, ctypes.c_int32) for name in FLAGS),
         *((name, ctypes.c_void_p) for name in POINTERS),
     )
 
@@ -41,8 +44,7 @@ def library() -> ctypes.CDLL | None:
         "kreiss_use_isa": (flag, (flag,)),
         "kreiss_use_team": (None, (pointer,) * 3),
         "kreiss_packed_size": (number, (flag, number, number)),
-        "kreiss_pack": (None, (flag, pointer, number, number, number, number, pointer)),
-        "kreiss_run": (None, (pointer, number)),
+        "kreiss_run": (flag, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(found, name)
@@ -78,28 +80,43 @@ def status() -> str:
     return f"kernel: built, using {kernel.kreiss_isa().decode()}, {torch.get_num_threads()} threads"
 
 
+def takes(matrix: Tensor) -> bool:
+    """Whether there is a kernel for matrices like this one."""
+    return matrix.dtype in (torch.float32, torch.float64) and matrix.is_cpu and library() is not None
+
+
 def _loaded() -> ctypes.CDLL:
     kernel = library()
     assert kernel is not None
     return kernel
 
 
-def _packed(matrix: Tensor, *, transpose: bool) -> Tensor:
-    """A matrix (or its transpose) in the panels the kernel reads."""
-    matrix = matrix.contiguous()
-    kernel, is_double = _loaded(), int(matrix.dtype == torch.float64)
-    rows, columns = matrix.shape
-    depth, n, k_stride, n_stride = (columns, rows, 1, columns) if transpose else (rows, columns, columns, 1)
-    out = torch.empty(kernel.kreiss_packed_size(is_double, depth, n), dtype=matrix.dtype)
-    kernel.kreiss_pack(is_double, matrix.data_ptr(), depth, n, k_stride, n_stride, out.data_ptr())
-    return out
+def _room(matrix: Tensor, inputs: int) -> Tensor:
+    """Where the kernel packs V and, behind it, U."""
+    is_double = int(matrix.dtype == torch.float64)
+    return matrix.new_empty(_loaded().kreiss_packed_size(is_double, len(matrix) + inputs, len(matrix)))
 
 
-def _run(shape: tuple[int, ...], numbers: tuple[int, ...], threads: int, **tensors: Tensor | None) -> None:
+def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
     """Call the kernel; tensors are contiguous and live until it returns, because this frame holds them."""
-    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    job = Pass(*shape, *numbers, **pointers)
-    _loaded().kreiss_run(ctypes.byref(job), threads)
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            setattr(job, name, tensor.data_ptr())
+    if _loaded().kreiss_run(ctypes.byref(job), threads):
+        raise InputError(
+            f"symbols must be in [0, {job.inputs}), the columns of the input weights; got one that is not. "
+            "Make input_size the number of symbols."
+        )
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """Contiguous, and at a multiple of its numbers' size; a tensor made from bytes may start anywhere."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % tensor.element_size() == 0 else tensor.clone()
+
+
+def _readable_or_none(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else _readable(tensor)
 
 
 def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
@@ -107,94 +124,135 @@ def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
     if x is None:
         return {}
     if x.is_floating_point():
-        return {"x": x.contiguous()}
-    return {"symbols": x.to(torch.int64).contiguous()}
+        return {"x": _readable(x)}
+    return {"symbols": _readable(x.to(torch.int64))}
 
 
-def forward_(
-    states: Tensor,
-    matrix: Tensor,
-    h0: Tensor,
-    bias: Tensor | None,
-    lengths: Tensor | None,
-    nonlinearity: str,
-    reverse: bool,
-    x: Tensor | None = None,
-    weight: Tensor | None = None,
-) -> None:
-    """Fill `states` (T, B, N). Inputs are U x with x (T, B, I) or symbols (T, B), else what `states` holds."""
-    tensors = _inputs(x)
-    if weight is not None and x is not None:
-        symbols = "symbols" in tensors
-        tensors["table" if symbols else "packed_inputs"] = (
-            weight.mT.contiguous() if symbols else _packed(weight, transpose=True)
-        )
-    _run(
-        tuple(states.shape),
-        (0 if weight is None else weight.shape[1], 0, int(states.dtype == torch.float64), CODES[nonlinearity],
-         int(reverse), 0),
-        torch.get_num_threads(),
-        packed=_packed(matrix, transpose=True),
-        states=states,
-        h0=h0.contiguous(),
-        bias=None if bias is None else bias.contiguous(),
-        lengths=None if lengths is None else lengths.contiguous(),
-        **tensors,
-    )  # fmt: skip
+def _between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
+    return tensor if tensor is None or last - first == len(tensor) else tensor[first:last]
 
 
-class Backward:
-    """The backward pass over one sequence, a piece of time at a time.
+class Forward:
+    """The forward pass over one sequence, a piece of time at a time.
 
-    Adds up the gradients of U (where x is given) and of the bias itself, one sum per thread, because those products are
-    too thin for a matrix library.
+    Inputs are U x with x (T, B, I) or symbols (T, B), else u is what the room for the states holds.
     """
 
     def __init__(
         self,
         matrix: Tensor,
-        states: Tensor,
+        bias: Tensor | None,
         lengths: Tensor | None,
         nonlinearity: str,
         reverse: bool,
         *,
         x: Tensor | None = None,
-        inputs: int = 0,
-        bias: bool = False,
+        weight: Tensor | None = None,
     ) -> None:
-        self.states = states
-        self.panels = _packed(matrix, transpose=False)
-        self.lengths = None if lengths is None else lengths.contiguous()
-        self.codes = (int(states.dtype == torch.float64), CODES[nonlinearity], int(reverse), 1)
-        self.threads = min(torch.get_num_threads(), states.shape[1])
-        self.inputs, self.width = _inputs(x), inputs
-        n = states.shape[2]
-        self.grad_inputs = states.new_zeros(self.threads, inputs, n) if x is not None else None
-        self.grad_bias = states.new_zeros(self.threads, n) if bias else None
+        self.width = 0 if weight is None else weight.shape[1]
+        self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 0, 1]
+        self.tensors = {
+            "matrix": _readable(matrix),
+            "weight": _readable_or_none(weight),
+            "packed": _room(matrix, self.width),
+            "bias": _readable_or_none(bias),
+            "lengths": _readable_or_none(lengths),
+        }
+        self.inputs = _inputs(x)
 
-    def piece(self, first: int, last: int, grad: Tensor | None, carry: Tensor, inner: Tensor) -> None:
-        """Steps [first, last): writes the gradient of u to `inner` and of the state before to `carry`."""
-        _run(
-            (last - first, *self.states.shape[1:]),
-            (self.width, first, *self.codes),
-            self.threads,
-            packed=self.panels,
-            states=self.states[first:last],
-            lengths=self.lengths,
-            grad=None if grad is None else grad[first:last].contiguous(),
-            inner=inner,
-            carry=carry,
-            grad_inputs=self.grad_inputs,
-            grad_bias=self.grad_bias,
-            **{name: None if tensor is None else tensor[first:last] for name, tensor in self.inputs.items()},
-        )
+    def piece(self, first: int, h0: Tensor | None, states: Tensor) -> None:
+        """Fill `states` with those of the steps from `first` on, after the state h0 (None: zero)."""
+        job = Pass(*states.shape, self.width, first, *self.flags)
+        inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
+        _run(job, torch.get_num_threads(), {**self.tensors, **inputs, "states": states, "h0": _readable_or_none(h0)})
+        self.flags[4] = 0  # packed
 
-    def weight_gradient(self) -> Tensor:
-        """∂L/∂U (N, I), summed over threads in their order."""
-        assert self.grad_inputs is not None
-        return self.grad_inputs.sum(0).mT.contiguous()
 
-    def bias_gradient(self) -> Tensor:
-        """∂L/∂b (N,)."""
-        assert self.grad_bias is not None
-        return self.grad_bias.sum(0)
+class Backward:
+    """The backward pass over one sequence, a piece of time at a time.
+
+    Adds up the gradients of U (where `weight` and x are given) and of the bias itself, because those products are too
+    thin for a matrix library; they are complete after the last piece.
+    """
+
+    def __init__(
+        self,
+        matrix: Tensor,
+        batch: int,
+        lengths: Tensor | None,
+        nonlinearity: str,
+        reverse: bool,
+        *,
+        x: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: bool = False,
+        wants_carry: bool = True,
+    ) -> None:
+        n = len(matrix)
+        thin = x is not None and weight is not None
+        self.width = weight.shape[1] if thin and weight is not None else 0
+        self.threads = min(torch.get_num_threads(), batch)
+        self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 1, 1, 0, int(wants_carry)]
+        self.grad_weight = matrix.new_empty(n, self.width) if thin else None
+        self.grad_bias = matrix.new_empty(n) if bias else None
+        self.tensors = {
+            "matrix": _readable(matrix),
+            "packed": _room(matrix, 0),
+            "lengths": _readable_or_none(lengths),
+            "sums": matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
+            "grad_inputs": self.grad_weight,
+            "grad_bias": self.grad_bias,
+        }
+        self.inputs = _inputs(x)
+
+    def piece(
+        self, first: int, states: Tensor, grad: Tensor | None, carry: Tensor, inner: Tensor, *, final: bool = True
+    ) -> None:
+        """Steps from `first` on with these states and gradients to them.
+
+        Writes the gradient of u to `inner` and replaces that of the state after by that of the state before in `carry`.
+        """
+        self.flags[5] = final
+        job = Pass(*states.shape, self.width, first, *self.flags)
+        inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
+        pieces = {"states": states, "grad": _readable_or_none(grad), "inner": inner, "carry": carry}
+        _run(job, self.threads, {**self.tensors, **inputs, **pieces})
+        self.flags[4] = 0  # packed, and sums begun
+
+
+class Step:
+    """One update h ← φ(V h + U x; b) at a time, on fixed buffers: nothing is allocated after construction."""
+
+    def __init__(self, matrix: Tensor, weight: Tensor, bias: Tensor | None, nonlinearity: str, batch: int) -> None:
+        n, inputs = weight.shape
+        self.threads = min(torch.get_num_threads(), batch)
+        self.states = matrix.new_zeros(2, batch, n)  # the new state is written beside the old one
+        self._views = self.states.unbind()
+        self.turn = 0
+        self._kept = (_readable(matrix), _readable(weight), _readable_or_none(bias), _room(matrix, inputs))
+        self._jobs = (self._job(0, nonlinearity), self._job(1, nonlinearity))
+        self._jobs[0].first_piece = 1  # packs V and U
+
+    def _job(self, turn: int, nonlinearity: str) -> Pass:
+        """The update that writes buffer `turn` from the other one."""
+        matrix, weight, bias, packed = self._kept
+        n, inputs = weight.shape
+        job = Pass(1, self.states.shape[1], n, inputs, 0, int(matrix.dtype == torch.float64), CODES[nonlinearity])
+        job.matrix, job.weight, job.packed = matrix.data_ptr(), weight.data_ptr(), packed.data_ptr()
+        job.bias = None if bias is None else bias.data_ptr()
+        job.states, job.h0 = self.states[turn].data_ptr(), self.states[1 - turn].data_ptr()
+        return job
+
+    @property
+    def state(self) -> Tensor:
+        """The state (batch, n) that the next update starts from."""
+        return self._views[1 - self.turn]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The next state, from contiguous x (batch, inputs) or int64 symbols (batch,)."""
+        job = self._jobs[self.turn]
+        job.x, job.symbols = (x.data_ptr(), None) if x.is_floating_point() else (None, x.data_ptr())
+        _run(job, self.threads, {})
+        job.first_piece = 0
+        self.turn = 1 - self.turn
+        return self.state

@@ -26,10 +26,10 @@ def recur_op(
     """States (T, B, N)."""
     matrix, h0 = matrix.to(u.dtype), h0.to(u.dtype)
     with torch.no_grad():
-        if not fused.usable(u, matrix, matrix, h0):
+        if not fused.usable(u, matrix, matrix, h0, bias, lengths):
             return reference.states(u, matrix, h0, bias, lengths, nonlinearity, reverse)
         out = u.clone(memory_format=torch.contiguous_format)
-        kernel.forward_(out, matrix, h0, bias, lengths, nonlinearity, reverse)
+        kernel.Forward(matrix, bias, lengths, nonlinearity, reverse).piece(0, h0, out)
         return out
 
 
@@ -59,8 +59,9 @@ def recur_backward_op(
     """Gradients to u (T, B, N), to the matrix and to h0."""
     matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
     grad_u, carry = torch.zeros_like(states), torch.zeros_like(h0_)
-    if fused.usable(states, matrix_, matrix_, h0_):
-        kernel.Backward(matrix_, states, lengths, nonlinearity, reverse).piece(0, len(states), grad, carry, grad_u)
+    if fused.usable(states, matrix_, matrix_, h0_, None, lengths):
+        backward = kernel.Backward(matrix_, states.shape[1], lengths, nonlinearity, reverse)
+        backward.piece(0, states, grad, carry, grad_u)
     else:
         carry = _loop_back(grad, states, matrix_, carry, lengths, nonlinearity, reverse, grad_u)
     before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])

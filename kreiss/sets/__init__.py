@@ -1,10 +1,13 @@
 """Sets of matrices: which matrices are allowed, and how free numbers become one of them."""
 
+from kreiss.sets.band import Band
 from kreiss.sets.base import Set
 from kreiss.sets.constraining import constrain
+from kreiss.sets.disc import UnitDisc
 from kreiss.sets.free import Free
+from kreiss.sets.longshort import LongShort
 from kreiss.sets.orthogonal import Orthogonal
 from kreiss.sets.schur import Schur
 from kreiss.sets.stacked import Stacked
 
-__all__ = ["Free", "Orthogonal", "Schur", "Set", "Stacked", "constrain"]
+__all__ = ["Band", "Free", "LongShort", "Orthogonal", "Schur", "Set", "Stacked", "UnitDisc", "constrain"]

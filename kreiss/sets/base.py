@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError, check_name, check_size
+from kreiss.recorded import Recorded
 
 Free_ = tuple[Tensor, ...]
 
@@ -56,12 +57,13 @@ class Packed(nn.Module):
         return self
 
 
-class Set(Packed):
+class Set(Recorded, Packed):
     """A set of n×n real matrices, parametrized by free tensors.
 
     Attributes:
         n: size of the matrices.
         roles: the role of each free tensor, in the order `forward` takes them.
+        names: the name of each free tensor among the parameters of a layer; its role, unless two have the same.
         shapes: the shape of each free tensor.
         initialisers: the names `initial` accepts, the default first.
     """
@@ -83,6 +85,10 @@ class Set(Packed):
         """Keep the description in the state_dict, as bytes, so that a foreign one can be told apart."""
         self.register_buffer("kind", None)
         self.add_constant("kind", partial(_as_bytes, self.describe()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.roles
 
     # ------------------------------------------------------------ the verbs of every set
 
@@ -136,8 +142,12 @@ class Set(Packed):
             return False
         return True
 
-    def rebase(self, *free: Tensor) -> None:
-        """Move base points (trivializations) to the present matrix; nothing to do for other sets."""
+    def rebase(self, *free: Tensor, project: bool = True) -> None:
+        """Move base points (trivializations) to the present matrix; nothing to do for other sets.
+
+        Args:
+            project: whether the new base point is projected on the orthogonal group, which removes its rounding errors.
+        """
 
     def adapted(self, matrix: Tensor) -> tuple[Set, Free_]:
         """A set of this kind that holds `matrix`, and its free tensors; by default the set itself."""

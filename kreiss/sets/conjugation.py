@@ -1,8 +1,8 @@
-"""V = P M Pᵀ with P = B·r(A), differentiated in closed form."""
+"""V = P M Pᵀ with P = B·r(A) and M = Λ + T, differentiated in closed form."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -10,43 +10,58 @@ from torch import Tensor
 from kreiss import linalg
 
 
+class Core(Protocol):
+    """What makes M of free tensors, the first of which is A's."""
+
+    def core(self, *free: Tensor) -> Tensor: ...
+
+    def core_gradient(self, grad: Tensor, *free: Tensor) -> list[Tensor]: ...
+
+
 class Conjugation(torch.autograd.Function):
-    """V = P M Pᵀ, P = B(2X − I), X = (I − A/2)⁻¹, from the packed skew A and the core M.
+    """V = P M Pᵀ, P = B(2X − I), X = (I − A/2)⁻¹, from the packed skew A and the free tensors of M.
 
     With D = PᵀGP for the gradient G of V, the gradient of M is D and that of A is X(S − Sᵀ)Xᵀ, S = DMᵀ + DᵀM, because a
-    step dA turns P by P(I + XᵀdA X). Six products and no second inverse; at A = 0 (just rebased) X = I and the forward
-    pass needs no inverse either.
+    step dA turns P by P(I + XᵀdA X). Six products, three of them with the (block) lower triangular M, and no second
+    inverse; at A = 0 (just rebased) X = I and the forward pass needs no inverse either.
     """
 
     @staticmethod
-    def forward(ctx: Any, free: Tensor, core: Tensor, base: Tensor, index: Tensor) -> Tensor:
-        n = len(core)
-        x = None
-        p = base
-        if free.any():
-            a = linalg.skew(free, index, n).mul_(-0.5)
+    def forward(ctx: Any, maker: Core, base: Tensor, index: Tensor, *free: Tensor) -> Tensor:
+        core = maker.core(*free)
+        x, p = None, base
+        if free[0].any():
+            a = linalg.skew(free[0], index, len(base)).mul_(-0.5)
             a.diagonal().add_(1)
             x = torch.linalg.inv(a)
             c = 2 * x
             c.diagonal().sub_(1)
             p = base @ c
-        ctx.save_for_backward(free, core, base, index, p, x)
-        return (p @ core) @ p.mT
+        ctx.maker = maker
+        ctx.save_for_backward(core, base, index, p, x, *free)
+        return linalg.times_lower(p, core) @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        free, core, base, index, p, x = ctx.saved_tensors
+        core, base, index, p, x, *free = ctx.saved_tensors
         if torch.is_grad_enabled():  # asked for with create_graph=True: gradients that can be differentiated again
-            q = base @ linalg.cayley(linalg.skew(free, index, len(core)) / -2)
-            wanted = [tensor for tensor, needed in zip((free, core), ctx.needs_input_grad, strict=False) if needed]
-            found = iter(torch.autograd.grad(q @ core @ q.mT, wanted, grad, create_graph=True))
-            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+            return (None, None, None, *_differentiable(ctx, base, index, free, grad))
         d = p.mT @ grad @ p
-        grad_free = None
-        if ctx.needs_input_grad[0]:
-            s = torch.addmm(d @ core.mT, d.mT, core)
+        found: list[Tensor | None] = [None, *ctx.maker.core_gradient(d, *free)]
+        if ctx.needs_input_grad[3]:
+            s = linalg.times_lower_transposed(d, core).add_(linalg.times_lower(d.mT, core))
             turn = s - s.mT
             if x is not None:
                 turn = x @ turn @ x.mT
-            grad_free = turn.view(-1)[index]
-        return grad_free, d if ctx.needs_input_grad[1] else None, None, None
+            found[0] = turn.view(-1).index_select(0, index)
+        return (None, None, None, *found)
+
+
+def _differentiable(ctx: Any, base: Tensor, index: Tensor, free: list[Tensor], grad: Tensor) -> list[Tensor | None]:
+    """The same gradients by plain differentiable functions."""
+    q = base @ linalg.cayley(linalg.skew(free[0], index, len(base)) / -2)
+    matrix = q @ ctx.maker.core(*free) @ q.mT
+    needed = ctx.needs_input_grad[3:]
+    wanted = [tensor for tensor, needs in zip(free, needed, strict=True) if needs]
+    found = iter(torch.autograd.grad(matrix, wanted, grad, create_graph=True))
+    return [next(found) if needs else None for needs in needed]

@@ -8,6 +8,7 @@
 | identity | the identity                                           (IRNN, Le et al. 2015)    |
 | glorot   | independent N(0, 1/n) entries                          (Glorot normal)           |
 | chain    | α on the first sub-diagonal: a delay line              (Orhan & Pitkow 2020)     |
+| disc     | 2×2 rotations by U[0, π/2) times U[−1, 1)              (Helfrich & Ye 2020)      |
 """
 
 from __future__ import annotations
@@ -70,6 +71,18 @@ def glorot(n: int, *, generator: Generator = None) -> Tensor:
     return torch.randn(size, generator=generator, dtype=torch.float64, device="cpu") / math.sqrt(n)
 
 
+def disc(n: int, *, generator: Generator = None) -> Tensor:
+    """Blocks γ R(t), t ~ U[0, π/2), γ ~ U[−1, 1) (ENRNN paper, eq. 5); a last γ alone where n is odd."""
+    angles = uniform(check_size("n", n) // 2, 0.0, math.pi / 2, generator)
+    scales = uniform((n + 1) // 2, -1.0, 1.0, generator)
+    return rotation_blocks(angles, n) * scales.repeat_interleave(2)[:n]
+
+
+def truncated_orthogonal(rows: int, columns: int, *, generator: Generator = None) -> Tensor:
+    """The corner of a Haar rotation: orthonormal rows or columns, whichever are fewer."""
+    return random(max(rows, columns), generator=generator)[:rows, :columns]
+
+
 def chain(n: int, *, alpha: float = 1.0, feedback: float = 0.0, generator: Generator = None) -> Tensor:
     """The delay line h_i ← α h_{i−1}, with `feedback` on the first super-diagonal."""
     if not (math.isfinite(alpha) and math.isfinite(feedback)):
@@ -85,4 +98,5 @@ INITIALISERS: dict[str, Any] = {
     "identity": identity,
     "glorot": glorot,
     "chain": chain,
+    "disc": disc,
 }

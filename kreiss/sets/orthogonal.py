@@ -1,4 +1,4 @@
-"""Orthogonal matrices, held by any of six methods."""
+"""Orthogonal matrices, held by any of seven methods."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from kreiss import linalg
 from kreiss.errors import InputError, check_name, check_square
 from kreiss.sets import initial
 from kreiss.sets.base import Free_, Set, default_tolerance
+from kreiss.sets.butterfly import Butterfly
 from kreiss.sets.orthogonal_methods import METHODS, Trivialization
 
 DEFAULT_METHOD = "trivialization"
 """How P is held unless told otherwise; docs/orthogonal.md has the measurements behind the choice."""
+
+HELD_BY = {**METHODS, "butterfly": Butterfly}
+"""Every method: those that can reach all rotations, and the butterfly, which cannot."""
 
 
 class Orthogonal(Set):
@@ -30,6 +34,7 @@ class Orthogonal(Set):
         scaled_cayley    (I + A)⁻¹(I − A)·D                negative (n // 2): −1s in D
         householder      H₁···H_m·D, reflections           reflections (n − 1): m
         givens           D·L_m···L₁, layers of rotations   layers (n): m
+        butterfly        L_m···L₁·D, m = log₂ n layers     (holds few matrices)
 
     A is skew and its n(n−1)/2 free numbers are its strictly lower triangle, row by row.
 
@@ -61,15 +66,15 @@ class Orthogonal(Set):
 
     def __init__(self, n: int, method: str = DEFAULT_METHOD, **options: Any) -> None:
         super().__init__(n)
-        check_name("orthogonal method", method, METHODS)
+        check_name("orthogonal method", method, HELD_BY)
         self.method = method
-        known = inspect.signature(METHODS[method]).parameters.keys() - {"n", "options"}
+        known = inspect.signature(HELD_BY[method]).parameters.keys() - {"n", "options"}
         if options.keys() - known:
             raise TypeError(
                 f"method {method!r} does not take these options; got {sorted(options.keys() - known)}. "
                 "See help(kreiss.Orthogonal) for the options of each method."
             )
-        self.map = METHODS[method](self.n, **options)
+        self.map = HELD_BY[method](self.n, **options)
         self.shapes = (self.map.shape,)
         self._declare_kind()
 
@@ -89,10 +94,10 @@ class Orthogonal(Set):
     def error(self, *free: Tensor) -> float:
         return linalg.orthogonality_error(self(*free))
 
-    def rebase(self, *free: Tensor) -> None:
+    def rebase(self, *free: Tensor, project: bool = True) -> None:
         """Move the base point of a trivialization to the present matrix; other methods have none."""
         if isinstance(self.map, Trivialization):
-            self.map.rebase(*free)
+            self.map.rebase(free[0], project)
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> Tensor:
         """`matrix` in float64, polished, if it is orthogonal to `tol`."""

@@ -168,9 +168,10 @@ class Trivialization(_Skew):
         return self.inverse(linalg.rotation_blocks(angles, self.n))
 
     @torch.no_grad()
-    def rebase(self, free: Tensor) -> None:
-        """Move the base point to the present matrix, polished, and `free` to zero, in place."""
-        self.base.copy_(linalg.newton_schulz(self(free)))
+    def rebase(self, free: Tensor, project: bool = True) -> None:
+        """Move the base point to the present matrix, polished where rounding shows, and `free` to zero, in place."""
+        moved = self(free) if self.retraction == "exp" else linalg.turned(self.base, self.skew(free))
+        self.base.copy_(linalg.polished(moved) if project else moved)
         free.zero_()
 
 

@@ -112,12 +112,12 @@ class Schur(Set):
     # ------------------------------------------------------------ free numbers → matrix
 
     def forward(self, *free: Tensor) -> Tensor:
-        core = self.core(*free)
         hold = self.orthogonal.map
         by_cayley = isinstance(hold, Trivialization) and hold.retraction == "cayley"
-        if by_cayley and not core.is_meta and derivatives.ordinary():
-            return Conjugation.apply(free[0], core, hold.base, hold.constant("index", core.device))
-        p = self.orthogonal(free[0])
+        if by_cayley and derivatives.ordinary() and not any(tensor.is_meta for tensor in free):
+            self.check_free(free)
+            return Conjugation.apply(self, hold.base, hold.constant("index", free[0].device), *free)
+        core, p = self.core(*free), self.orthogonal(free[0])
         return p @ core @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
 
     def core(self, *free: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Schur(Set):
         self.check_free(free)
         part = dict(zip(self.roles, free, strict=True))
         angle = part["angle"]
-        gamma = part["radius"] if "radius" in part else angle.new_full(self._all_blocks(), float(self.radius))
+        gamma = self._gamma(part)
         diagonal = gamma[: self.pairs] * angle.cos()  # eq. (4): blocks γ R(θ)
         upper = lower = gamma[: self.pairs] * angle.sin()
         if "shear" in part:
@@ -134,8 +134,36 @@ class Schur(Set):
         entries = torch.cat([diagonal, diagonal, -upper, lower, real, part["coupling"]])
         return linalg.place(entries, self.constant("index", entries.device), self.n)
 
-    def _all_blocks(self) -> tuple[int]:
-        return (self.pairs + self.positive + self.negative,)
+    def core_gradient(self, grad: Tensor, *free: Tensor) -> list[Tensor]:
+        """Gradients to all free tensors but the first from that of Λ + T: the chain rule through `core`."""
+        part = dict(zip(self.roles, free, strict=True))
+        angle, k = part["angle"], self.pairs
+        gamma = self._gamma(part)[:k]
+        entries = grad.view(-1).index_select(0, self.constant("index", grad.device))
+        real = k + self.positive + self.negative
+        first, second, upper, lower, single, coupling = entries.split(
+            [k, k, k, k, real - k, len(entries) - 3 * k - real]
+        )
+        along = first + second  # to γ cos θ
+        across_upper, across_lower = -upper, lower  # to γ e^κ sin θ and γ e^{−κ} sin θ
+        if "shear" in part:
+            stretch = part["shear"].exp()
+            across_upper, across_lower = across_upper * stretch, across_lower / stretch
+        across = across_upper + across_lower
+        cos, sin = angle.cos(), angle.sin()
+        found = {"angle": gamma * (across * cos - along * sin), "coupling": coupling}
+        if "shear" in part:
+            found["shear"] = gamma * sin * (across_upper - across_lower)
+        if "radius" in part:
+            turned = along * cos + across * sin
+            found["radius"] = torch.cat([turned, single[: self.positive], -single[self.positive :]])
+        return [found[role] for role in self.roles[1:]]
+
+    def _gamma(self, part: dict[str, Tensor]) -> Tensor:
+        """The radius of every block, free or fixed."""
+        if "radius" in part:
+            return part["radius"]
+        return part["angle"].new_full((self.pairs + self.positive + self.negative,), float(self.radius))
 
     def eigenvalues(self, *free: Tensor) -> Tensor:
         """The eigenvalues that the free numbers ask for, γe^{iθ}, γe^{−iθ}, then ±γ (not for "paper")."""
@@ -260,9 +288,9 @@ class Schur(Set):
     def error(self, *free: Tensor) -> float:
         return self.orthogonal.error(free[0])
 
-    def rebase(self, *free: Tensor) -> None:
+    def rebase(self, *free: Tensor, project: bool = True) -> None:
         """Move the base point of P, see `Orthogonal.rebase`."""
-        self.orthogonal.rebase(free[0])
+        self.orthogonal.rebase(free[0], project=project)
 
     def _initial(self, name: str, generator: torch.Generator | None) -> Free_:
         zeros = {

@@ -67,10 +67,10 @@ class Stacked(Set):
     def error(self, *free: Tensor) -> float:
         return max(member.error(*part) for member, part in zip(self._members(), self._split(free), strict=True))
 
-    def rebase(self, *free: Tensor) -> None:
+    def rebase(self, *free: Tensor, project: bool = True) -> None:
         """Rebase every member that has a base point."""
         for member, part in zip(self._members(), self._split(free), strict=True):
-            member.rebase(*part)
+            member.rebase(*part, project=project)
 
     def contains(self, matrix: Tensor, tol: float | None = None) -> bool:
         try:

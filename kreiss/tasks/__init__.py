@@ -1,5 +1,34 @@
-"""Tasks: sample, loss, metrics, memoryless baseline; they know no models."""
+"""Tasks: batches by number, loss, metrics, memoryless baseline; they know no models."""
 
+from kreiss.tasks.adding import Adding
+from kreiss.tasks.base import Batch, Task
+from kreiss.tasks.characters import Characters
 from kreiss.tasks.copy import Copy
+from kreiss.tasks.denoise import Denoise
+from kreiss.tasks.frames import Frames
+from kreiss.tasks.pixels import Pixels
+from kreiss.tasks.sequence import Sequence
 
-__all__ = ["Copy"]
+# the names by which configs and the command line know tasks
+TASKS: dict[str, type[Task]] = {
+    "adding": Adding,
+    "characters": Characters,
+    "copy": Copy,
+    "denoise": Denoise,
+    "frames": Frames,
+    "pixels": Pixels,
+    "sequence": Sequence,
+}
+
+__all__ = [
+    "TASKS",
+    "Adding",
+    "Batch",
+    "Characters",
+    "Copy",
+    "Denoise",
+    "Frames",
+    "Pixels",
+    "Sequence",
+    "Task",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -32,16 +32,16 @@ class Batch:
 class Task(ABC):
     """Data, loss and metrics of one problem; knows no model.
 
-    Training data are a function of (update, batch size, seed) alone, so that a run can be taken up at any update, by any
-    number of workers, and see what it would have seen. Held-out data are fixed: they depend on no seed of the run.
+    Training data are a function of (update, batch size, seed) alone, so that a run can be taken up at any update, by
+    any number of workers, and see what it would have seen. Held-out data are fixed: they depend on no seed of the run.
     """
 
     input_size: int
     output_size: int
     symbols: bool = False  # whether inputs are integers below input_size
     answers: Literal["every", "last"] = "every"  # whether there is a target at every step, or one per sequence
-    metric: ClassVar[str]  # the metric that chooses the best checkpoint and is shown
-    higher_is_better: ClassVar[bool] = False
+    metric: str = "loss"  # the metric that chooses the best checkpoint and is shown
+    higher_is_better: bool = False
 
     def updates_per_epoch(self, batch: int) -> int | None:
         """Updates that go once through the training data; None where data are generated without end."""

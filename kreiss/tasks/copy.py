@@ -2,66 +2,125 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from kreiss.errors import check_size
+from kreiss.errors import check_name, check_size
+from kreiss.tasks.base import Batch, Totals
+from kreiss.tasks.recall import LENGTH, SYMBOLS, Recall, delays
 
-SYMBOLS = 8
-LENGTH = 10
 BLANK, CUE = SYMBOLS, SYMBOLS + 1
 
+# convention → steps beyond T; each shows the symbols, waits, gives the cue, and leaves ten steps for the answer
+CONVENTIONS = {"nnrnn": 2 * LENGTH, "enrnn": 2 * LENGTH + 2}
 
-class Copy:
-    """Ten symbols of eight, T − 1 blanks, a cue, ten blanks; the symbols are due after the cue.
 
-    Sequences have length T + 20 (the convention of Kerg et al. 2019, A.1). Inputs are one-hot of 10
-    (8 symbols, blank, cue), targets are 9 classes (8 symbols, blank). The loss is the mean
-    cross-entropy over all steps, the accuracy is that of the last ten.
+class Copy(Recall):
+    """Ten symbols of eight, a delay, a cue, ten blanks; the symbols are due after the cue.
+
+    Two conventions of length are published, and losses of one are not those of the other:
+
+    - `nnrnn` (Kerg et al. 2019, A.1): ten symbols, T − 1 blanks, the cue, ten blanks: T + 20 steps.
+    - `enrnn` (the ENRNN paper, 5.2): one more cue right after the symbols, and T blanks between the two: T + 22 steps.
+      The paper calls its length T + 20; as it describes the sequence it is two more.
+
+    Inputs are ten symbols (8, blank, cue), targets are 9 classes (8 symbols, blank). The loss is the mean cross-entropy
+    over all steps, the accuracy is that of the last ten. A network without memory reaches 10 ln 8 / steps.
+
+    Transfer: with `test_delays` the test set holds further parts at other delays, and their metrics are named after
+    them, `accuracy@400`. `Copy(100).at(400)` is the same task at another delay.
 
     Args:
         delay: T.
+        convention: "nnrnn" or "enrnn".
+        test_delays: other delays to test at, as "200,400" or (200, 400).
+        sequences: size of a fixed training set; 0 draws fresh sequences at every update.
+        valid_sequences: size of the validation set.
+        test_sequences: size of the test set, for each delay.
 
     Example:
-        >>> import torch
         >>> from kreiss.tasks import Copy
         >>> task = Copy(delay=100)
-        >>> inputs, targets = task.sample(5, torch.Generator().manual_seed(0))
-        >>> inputs.shape, targets.shape
-        (torch.Size([120, 5, 10]), torch.Size([120, 5]))
-        >>> round(task.baseline(), 4)
+        >>> batch = task.train(update=0, batch=5, seed=0)
+        >>> batch.inputs.shape, batch.targets.shape
+        (torch.Size([120, 5]), torch.Size([120, 5]))
+        >>> round(task.baseline()["loss"], 4)
         0.1733
     """
 
     input_size = SYMBOLS + 2
     output_size = SYMBOLS + 1
 
-    def __init__(self, delay: int = 100) -> None:
+    def __init__(
+        self,
+        delay: int = 100,
+        *,
+        convention: str = "nnrnn",
+        test_delays: str | int | tuple[int, ...] | list[int] = "",
+        sequences: int = 0,
+        valid_sequences: int = 500,
+        test_sequences: int = 1000,
+    ) -> None:
+        super().__init__(sequences=sequences, valid_sequences=valid_sequences, test_sequences=test_sequences)
+        check_name("convention", convention, CONVENTIONS)
         self.delay = check_size("delay", delay)
-        self.steps = self.delay + 2 * LENGTH
+        self.convention = convention
+        self.test_delays = tuple(other for other in delays(test_delays) if other != self.delay)
+
+    @property
+    def steps(self) -> int:
+        return self.delay + CONVENTIONS[self.convention]
+
+    def at(self, delay: int) -> Copy:
+        """The same task at another delay, to test a network there."""
+        return Copy(
+            delay,
+            convention=self.convention,
+            sequences=self.sequences,
+            valid_sequences=self.valid_sequences,
+            test_sequences=self.test_sequences,
+        )
+
+    def draw(self, count: int, source: np.random.Generator) -> tuple[NDArray[Any]]:
+        return (source.integers(SYMBOLS, size=(count, LENGTH)),)
+
+    def assemble(self, *drawn: NDArray[Any]) -> Batch:
+        return self._shown(torch.from_numpy(drawn[0].T))
 
     def sample(self, batch: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs (T + 20, batch, 10) one-hot in the default dtype and targets (T + 20, batch)."""
-        symbols = torch.randint(SYMBOLS, (LENGTH, check_size("batch", batch)), generator=generator)
-        inputs = torch.full((self.steps, batch), BLANK)
-        inputs[:LENGTH] = symbols
-        inputs[self.delay + LENGTH - 1] = CUE
-        targets = torch.full((self.steps, batch), BLANK)
-        targets[-LENGTH:] = symbols
-        return F.one_hot(inputs, self.input_size).to(torch.get_default_dtype()), targets
+        """Inputs (steps, batch, 10) one-hot in the default dtype and targets (steps, batch), from torch's generator."""
+        made = self._shown(torch.randint(SYMBOLS, (LENGTH, check_size("batch", batch)), generator=generator))
+        return F.one_hot(made.inputs, self.input_size).to(torch.get_default_dtype()), made.targets
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy over all steps."""
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
+        yield from super().held_out(split, batch)
+        for other in self.test_delays if split == "test" else ():
+            yield from self.at(other).held_out(split, batch)
 
-    def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, float]:
-        """Loss over all steps and accuracy over the last ten."""
-        hits = logits[-LENGTH:].argmax(-1) == targets[-LENGTH:]
-        return {"loss": float(self.loss(logits, targets)), "accuracy": float(hits.double().mean())}
+    def totals(self, output: Tensor, batch: Batch) -> Totals:
+        """As every recall; those of another delay, known by its length, carry its name."""
+        delay = len(output) - CONVENTIONS[self.convention]
+        name = "" if delay == self.delay else f"@{delay}"
+        return {key + name: total for key, total in super().totals(output, batch).items()}
 
-    def baseline(self) -> float:
-        """Loss of the best network without memory: 10 ln 8 / (T + 20)."""
-        return LENGTH * math.log(SYMBOLS) / self.steps
+    def baseline(self) -> dict[str, float]:
+        """10 ln 8 / steps, and one symbol in eight right; for the other delays too."""
+        others = {delay: super(Copy, self.at(delay)).baseline() for delay in self.test_delays}
+        named = {f"{key}@{delay}": value for delay, values in others.items() for key, value in values.items()}
+        return {**super().baseline(), **named}
+
+    def _shown(self, symbols: Tensor) -> Batch:
+        """The sequences that show these symbols (10, batch)."""
+        inputs = torch.full((self.steps, symbols.shape[1]), BLANK)
+        targets = inputs.clone()
+        inputs[:LENGTH] = targets[-LENGTH:] = symbols
+        inputs[-LENGTH - 1] = CUE
+        if self.convention == "enrnn":
+            inputs[LENGTH] = CUE
+        return Batch(inputs, targets)

@@ -89,27 +89,31 @@ def penalty(model: nn.Module, radius: float, *, reduction: str = "sum") -> Tenso
     check_name("reduction", reduction, ("sum", "mean"))
     if not radius >= 0:
         raise InputError(f"`radius` must be at least 0; got radius={radius}. Pass δ ≥ 0.")
-    role = roles(model)
     total: Tensor | None = None
-    for name, parameter in model.named_parameters():
-        if role[name] == "radius":
-            squares = (1 - parameter) ** 2
-            term = radius * (squares.sum() if reduction == "sum" else squares.mean())
-            total = term if total is None else total + term
+    for module in model.modules():
+        for name, role in _declared(module).items():
+            if role == "radius":
+                squares = (1 - getattr(module, name)) ** 2
+                term = radius * (squares.sum() if reduction == "sum" else squares.mean())
+                total = term if total is None else total + term
     if total is None:
         first = next(model.parameters(), None)
         return torch.zeros(()) if first is None else first.new_zeros(())
     return total
 
 
-def rebase(model: nn.Module) -> None:
+def rebase(model: nn.Module, project: bool = True) -> None:
     """Move the base points of all trivializations to the present matrices; nothing computed changes.
 
     Optional upkeep after optimiser steps: the matrix is exact without it. Moments that an optimiser
     keeps for the free numbers are left as they are.
+
+    Args:
+        model: any module.
+        project: whether new base points are projected on the orthogonal group, which removes their rounding errors.
     """
     for owner, module in _owners(model):
-        owner(module)
+        owner(module, project)
 
 
 def _owners(model: nn.Module) -> Iterator[tuple[Any, nn.Module]]:
@@ -118,11 +122,12 @@ def _owners(model: nn.Module) -> Iterator[tuple[Any, nn.Module]]:
             if isinstance(module[0], Set):
                 yield _rebase_parametrization, module
         elif callable(getattr(module, "free_roles", None)):
-            yield (lambda layer: layer.rebase()), module
+            yield (lambda layer, project: layer.rebase(project)), module
 
 
 @torch.no_grad()
-def _rebase_parametrization(parametrization: ParametrizationList) -> None:
+def _rebase_parametrization(parametrization: ParametrizationList, project: bool) -> None:
     constrained = parametrization[0]
     assert isinstance(constrained, Set)
-    constrained.rebase(*(getattr(parametrization, f"original{i}") for i in range(len(constrained.roles))))
+    free = (getattr(parametrization, f"original{i}") for i in range(len(constrained.roles)))
+    constrained.rebase(*free, project=project)

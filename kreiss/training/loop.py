@@ -1,85 +1,274 @@
-"""A small training loop: one model, one task, records as it goes."""
+"""One training run in memory: updates, evaluations, and what has to be kept to go on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from torch.utils._pytree import tree_map
 
-from kreiss.errors import InputError, check_size
-from kreiss.training.groups import penalty
+from kreiss.errors import check_name, check_size
+from kreiss.tasks import Batch, Task
+from kreiss.training import checkpoint
+from kreiss.training.config import Config
+from kreiss.training.display import Now
+from kreiss.training.distributed import Processes, detached, on_device, pieces, terms
+from kreiss.training.groups import penalty, rebase
+from kreiss.training.guard import Guard
+from kreiss.training.optimisers import Schedule, make_optimiser
 
-
-class Task(Protocol):
-    """What the loop needs of a task."""
-
-    input_size: int
-    output_size: int
-
-    def sample(self, batch: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]: ...
-
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor: ...
-
-    def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, float]: ...
-
-
-class Readout(nn.Module):
-    """A recurrent layer and a linear readout at every step: y_t = W h_t + c (nnRNN paper, eq. 1)."""
-
-    def __init__(self, layer: nn.Module, output_size: int, *, generator: torch.Generator | None = None) -> None:
-        super().__init__()
-        self.layer = layer
-        like = next(layer.parameters())
-        self.readout = nn.Linear(int(layer.hidden_size), output_size, device=like.device, dtype=like.dtype)  # type: ignore[arg-type]
-        nn.init.xavier_normal_(self.readout.weight, generator=generator)
-        nn.init.zeros_(self.readout.bias)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits (T, B, output_size)."""
-        return self.readout(self.layer(inputs)[0])
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def train(
-    model: nn.Module,
-    task: Task,
-    optimizer: torch.optim.Optimizer,
-    *,
-    steps: int,
-    batch: int = 10,
-    radius: float = 0.0,
-    reduction: str = "sum",
-    generator: torch.Generator | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Take `steps` optimiser steps on fresh samples, yielding {"step", "loss"} after each.
+class Training:
+    """A model on its way: makes updates one after another, and gives and takes all it needs to go on.
 
     Args:
-        radius: weight δ of the penalty on eigenvalue moduli, see `kreiss.penalty`.
-        reduction: of that penalty.
-        generator: of the samples.
+        model: called as `model(inputs, state, lengths)`, returns output and state.
+        task: gives batches and loss.
+        config: all settings, with `steps` set.
+        processes: that train together.
     """
-    for step in range(1, steps + 1):
-        inputs, targets = task.sample(batch, generator)
-        optimizer.zero_grad(set_to_none=True)
-        loss = task.loss(model(inputs), targets)
-        if not torch.isfinite(loss):
-            raise InputError(
-                f"the training loss must be finite; got {float(loss.detach())} at step {step}. Lower the learning rate."
-            )
-        (loss + penalty(model, radius, reduction=reduction)).backward()
-        optimizer.step()
-        yield {"step": step, "loss": float(loss.detach())}
+
+    def __init__(self, model: nn.Module, task: Task, config: Config, processes: Processes) -> None:
+        assert config.steps is not None
+        self.model, self.task, self.config, self.processes = model, task, config, processes
+        self.module = processes.wrapped(model)
+        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimiser = make_optimiser(model, config.optimiser)
+        self.schedule = Schedule(config.schedule, self.optimiser, config.steps)
+        self.guard = Guard(config.on_nan)
+        self.scaler = torch.amp.GradScaler(processes.device.type) if config.precision == "fp16" else None
+        self.states: list[Any] = [None] * config.accumulate  # what each piece of a batch hands on to the next batch
+        self.updates = 0
+        self.best: float | None = None
+        self.stale = 0  # evaluations since the best one
+        self.seconds = 0.0
+        self.window: list[float] = [0.0, 0]  # sum and number of losses since the last record
+        self.last_good = "No checkpoint was written"
+
+    # ------------------------------------------------------------ updates
+
+    def update(self) -> Now:
+        """Make one update."""
+        self.schedule.apply(self.updates)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self._backward(self.task.train(self.updates, self.config.batch, self.config.seed))
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimiser)
+        gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
+        norm = get_total_norm(gradients)
+        shown, total = self.processes.sum(loss, norm / self.processes.count)
+        if self._may_step(shown, total):
+            self._clip(norm)
+            self._step()
+            self.window[0] += shown
+            self.window[1] += 1
+        else:
+            self.states = [None] * len(self.states)  # what was computed with such numbers is not handed on
+        self.updates += 1
+        if self.config.optimiser.rebase_every and self.updates % self.config.optimiser.rebase_every == 0:
+            rebase(self.model)
+        return Now(self.updates, shown, total)
+
+    def _may_step(self, loss: float, norm: float) -> bool:
+        if self.scaler is not None and math.isfinite(loss):
+            return True  # the scaler steps over gradients that overflowed, and lowers its scale
+        return self.guard.lets_pass(self.updates + 1, loss, norm, self.model, self.last_good)
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """Gradients of the mean loss of this process's part of the batch, piece by piece; returns that loss."""
+        own, count = self.config.accumulate, self.config.accumulate * self.processes.count
+        parts = pieces(batch, count, self.task.answers)[self.processes.rank * own :][:own]
+        whole = terms(batch, self.task.answers) if count > 1 else 1
+        total = torch.zeros((), device=self.processes.device)
+        for index, piece in enumerate(parts):
+            with self._quiet_until(index == own - 1):
+                output, state = self._run(piece, self.states[index] if piece.carries else None)
+                loss = self.task.loss(output, piece)
+                if count > 1:
+                    loss = loss * (terms(piece, self.task.answers) / whole)
+                total = total + loss.detach()
+                self._objective(loss, last=index == own - 1).backward()
+            self.states[index] = detached(state)
+        return total
+
+    def _run(self, piece: Batch, state: Any) -> tuple[Tensor, Any]:
+        with _autocast(self.config.precision, self.processes.device):
+            return _called(self.module, on_device(piece, self.processes.device), state)
+
+    def _objective(self, loss: Tensor, last: bool) -> Tensor:
+        """What is differentiated: the loss, summed over processes although gradients are averaged, and the penalty."""
+        objective = loss * self.processes.count if self.processes.count > 1 else loss
+        chosen = self.config.optimiser
+        if last and chosen.radius:
+            objective = objective + penalty(self.model, chosen.radius, reduction=chosen.reduction)
+        return objective if self.scaler is None else self.scaler.scale(objective)
+
+    def _quiet_until(self, last: bool) -> AbstractContextManager[Any]:
+        """Processes exchange gradients once per update, with the last piece."""
+        return self.module.no_sync() if isinstance(self.module, DistributedDataParallel) and not last else nullcontext()
+
+    def _clip(self, norm: Tensor) -> None:
+        if self.config.optimiser.clip_norm is not None:
+            clip_grads_with_norm_(self.trained, self.config.optimiser.clip_norm, norm)
+        if self.config.optimiser.clip_value is not None:
+            clip_grad_value_(self.trained, self.config.optimiser.clip_value)
+
+    def _step(self) -> None:
+        if self.scaler is None:
+            self.optimiser.step()
+        else:
+            self.scaler.step(self.optimiser)
+            self.scaler.update()
+
+    def mean_loss(self) -> float | None:
+        """Of the updates since this was last asked; None if all were skipped."""
+        total, count = self.window
+        self.window = [0.0, 0]
+        return total / count if count else None
+
+    # ------------------------------------------------------------ evaluations
+
+    def evaluate(self, split: Literal["valid", "test"]) -> dict[str, float]:
+        """Metrics on held-out data, the same in every process."""
+        return evaluate(self.model, self.task, split, batch=self.config.eval_batch, precision=self.config.precision)
+
+    def observe(self, metrics: dict[str, float]) -> bool:
+        """Take note of a validation; whether it is the best so far."""
+        value = self.processes.of_first(metrics[self.task.metric])
+        better = self.best is None or (value > self.best if self.task.higher_is_better else value < self.best)
+        improved = better and not math.isnan(value)
+        if improved:
+            self.best, self.stale = value, 0
+        else:
+            self.stale += 1
+        self.schedule.observe(improved)
+        return improved
+
+    @property
+    def done(self) -> bool:
+        """Whether all updates are made, or nothing has improved for too long."""
+        assert self.config.steps is not None
+        return self.updates >= self.config.steps or (
+            self.config.patience is not None and self.stale >= self.config.patience
+        )
+
+    # ------------------------------------------------------------ what has to be kept
+
+    def kept(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that decides how this goes on, as tensors and JSON; all processes have to ask together."""
+        moments, numbers = checkpoint.optimiser_state(self.optimiser)
+        random_tensors, random_numbers = checkpoint.generators(self.processes.gathered)
+        states: dict[str, Tensor] = {}
+        shape = checkpoint.flat_state(self._whole_state(), states)
+        content = {
+            "updates": self.updates, "best": self.best, "stale": self.stale, "window": self.window,
+            "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers, "random": random_numbers,
+            "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+        }  # fmt: skip
+        return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors | states, content
+
+    def restore(self, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
+        """Go on from what `kept` gave; the model has its tensors already."""
+        checkpoint.restore_optimiser(self.optimiser, tensors, content["optimiser"])
+        checkpoint.restore_generators(tensors, content["random"], self.processes.rank)
+        self.schedule.restore(content["schedule"])
+        self._share_state(checkpoint.full_state(content["state"], tensors))
+        self.updates, self.best, self.stale = content["updates"], content["best"], content["stale"]
+        self.window, self.seconds = content["window"], content["seconds"]
+        self.guard.in_a_row, self.guard.skipped = content["in_a_row"], content["skipped"]
+        if self.scaler is not None and content["scaler"] is not None:
+            self.scaler.load_state_dict(content["scaler"])
+
+    def _whole_state(self) -> Any:
+        """The carried state of the whole batch, from all pieces and processes; sequences are its second dimension."""
+        if self.states[0] is None or self.config.accumulate * self.processes.count == 1:
+            return self.states[0]
+        own = tree_map(lambda *parts: torch.cat(parts, 1), *self.states)
+        return tree_map(lambda tensor: torch.cat(self.processes.gathered(tensor), 1), own)
+
+    def _share_state(self, whole: Any) -> None:
+        count = self.config.accumulate * self.processes.count
+        own = range(self.processes.rank * self.config.accumulate, (self.processes.rank + 1) * self.config.accumulate)
+        device = self.processes.device
+
+        def part(tensor: Tensor, index: int) -> Tensor:
+            if count == 1:
+                return tensor.to(device)
+            edges = [tensor.shape[1] * k // count for k in (index, index + 1)]
+            return tensor[:, edges[0] : edges[1]].to(device).contiguous()
+
+        self.states = [None if whole is None else tree_map(lambda t, i=i: part(t, i), whole) for i in own]
+
+
+# ---------------------------------------------------------------- running a model
+
+
+def _autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Half precision where it is asked for; layers keep their constraints in float32."""
+    return nullcontext() if precision == "float32" else torch.autocast(device.type, HALF[precision])
+
+
+def _called(model: nn.Module, batch: Batch, state: Any) -> tuple[Tensor, Any]:
+    """Output in at least float32, and state."""
+    inputs = batch.inputs
+    if inputs.is_floating_point():
+        inputs = inputs.to(next(model.parameters()).dtype)
+    output, state = model(inputs, state, batch.lengths)
+    return output.float() if output.dtype in HALF.values() else output, state
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, task: Task, sequences: int = 500, *, seed: int = 1_000_003) -> dict[str, float]:
-    """Metrics on a fixed held-out set, the same for every model."""
-    inputs, targets = task.sample(check_size("sequences", sequences), torch.Generator().manual_seed(seed))
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    split: Literal["valid", "test"] = "test",
+    *,
+    batch: int = 100,
+    precision: str = "float32",
+) -> dict[str, float]:
+    """Metrics on a fixed held-out set, the same for every model; pieces of any size add up to the same.
+
+    Args:
+        model: as `kreiss.fit` takes it.
+        task: gives the held-out set.
+        split: "valid" or "test".
+        batch: sequences at a time.
+        precision: "float32", "bf16" or "fp16" (autocast).
+    """
+    check_size("batch", batch)
+    check_name("split", split, ("valid", "test"))
+    device = next(model.parameters()).device
+    totals: dict[str, tuple[float, float]] = {}
+    state = None
+    with _resting(model) as resting, _autocast(precision, device):
+        for piece in task.held_out(split, batch):
+            output, state = _called(resting, on_device(piece, device), state if piece.carries else None)
+            for name, (total, count) in task.totals(output, on_device(piece, device)).items():
+                before = totals.get(name, (0.0, 0.0))
+                totals[name] = (before[0] + total, before[1] + count)
+    return task.metrics(totals)
+
+
+@contextmanager
+def _resting(model: nn.Module) -> Iterator[nn.Module]:
+    """The model for evaluation: recurrent matrices computed once if it can freeze; modes are as before afterwards."""
+    freeze = getattr(model, "freeze", None)
+    if callable(freeze):
+        yield freeze()
+        return
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        return task.metrics(model(inputs), targets)
+        yield model
     finally:
         for module, training in modes.items():
             module.training = training

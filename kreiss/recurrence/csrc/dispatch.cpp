@@ -23,13 +23,19 @@ struct Choice {
   const kreiss_kernel* kernel;
 };
 
+#if defined(__aarch64__)
+constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
+#else
+constexpr const char* kPlain = "generic";
+#endif
+
 Choice best() {
 #if defined(KREISS_X86)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) return {"avx512", &kreiss_avx512};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"avx2", &kreiss_avx2};
 #endif
-  return {"generic", &kreiss_generic};
+  return {kPlain, &kreiss_generic};
 }
 
 Choice chosen = best();
@@ -60,6 +66,19 @@ void team_member(void* data) {
   for (int64_t share = team_thread_number(); share < job.threads; share += team_size()) run_share(job, share);
 }
 
+void run(const Job& job) {
+  if (job.threads == 1) {
+    run_share(job, 0);
+  } else if (team_parallel && getpid() == team_owner) {
+    team_parallel(team_member, (void*)&job, (unsigned)job.threads, 0);
+  } else {
+    std::vector<std::thread> others;
+    for (int64_t i = 1; i < job.threads; ++i) others.emplace_back(run_share, job, i);
+    run_share(job, 0);
+    for (auto& thread : others) thread.join();
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -74,7 +93,7 @@ __attribute__((visibility("default"))) int kreiss_use_isa(int vector_bytes) {
   if (vector_bytes == 64) { chosen = {"avx512", &kreiss_avx512}; return 1; }
   if (vector_bytes == 32) { chosen = {"avx2", &kreiss_avx2}; return 1; }
 #endif
-  if (vector_bytes == 16) { chosen = {"generic", &kreiss_generic}; return 1; }
+  if (vector_bytes == 16) { chosen = {kPlain, &kreiss_generic}; return 1; }
   return 0;
 }
 
@@ -92,24 +111,18 @@ __attribute__((visibility("default"))) int64_t kreiss_packed_size(int is_double,
   return (n + panel - 1) / panel * panel * depth;
 }
 
-__attribute__((visibility("default"))) void kreiss_pack(int is_double, const void* v, int64_t depth, int64_t n,
-                                                        int64_t k_stride, int64_t n_stride, void* out) {
-  chosen.kernel->pack(is_double, v, depth, n, k_stride, n_stride, out);
-}
-
-__attribute__((visibility("default"))) void kreiss_run(const kreiss_pass* pass, int64_t threads) {
+// Returns 1, with nothing done, where a symbol is none of the `inputs` there are; else 0.
+__attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, int64_t threads) {
+  if (pass->symbols)
+    for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
+      if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
   if (threads > pass->batch) threads = pass->batch;
   if (threads < 1) threads = 1;
   Job job = {pass, threads};
-  if (threads == 1) {
-    run_share(job, 0);
-  } else if (team_parallel && getpid() == team_owner) {
-    team_parallel(team_member, &job, (unsigned)threads, 0);
-  } else {
-    std::vector<std::thread> others;
-    for (int64_t i = 1; i < threads; ++i) others.emplace_back(run_share, job, i);
-    run_share(job, 0);
-    for (auto& thread : others) thread.join();
-  }
+  if (pass->first_piece) chosen.kernel->prepare(pass);
+  run(job);
+  if (pass->last_piece && pass->sums) chosen.kernel->gather(pass, threads);
+  return 0;
 }
 }
+

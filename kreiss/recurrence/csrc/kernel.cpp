@@ -1,6 +1,6 @@
 // The recurrence h_t = φ(V h_{t-1} + u_t), forward and backward, for one instruction set.
 //
-// This file is compiled once per instruction set (see build_kernel.py) with KREISS_ISA naming it and
+// This file is compiled once per instruction set (see setup.py) with KREISS_ISA naming it and
 // KREISS_VECTOR_BYTES its vector width. It uses the vector extensions of GCC and Clang and no headers of torch.
 //
 // Threads own rows of the batch for the whole sequence, so nothing waits between time steps. V is packed once per
@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "kernel.h"
 
@@ -21,6 +22,8 @@ namespace {
 // ------------------------------------------------------------------------------------------------ vectors
 
 constexpr int kVectorBytes = KREISS_VECTOR_BYTES;
+
+#define KREISS_INLINE __attribute__((always_inline)) inline  // sums must stay in registers
 
 template <class T> struct Lanes;
 template <> struct Lanes<float> {
@@ -46,6 +49,9 @@ template <> struct Lanes<double> {
 
 template <class T> constexpr int kWidth = kVectorBytes / (int)sizeof(T);
 template <class T> constexpr int kPanel = 2 * kWidth<T>;  // columns of one packed panel
+template <class T> constexpr int64_t packed_size(int64_t depth, int64_t n) {
+  return (n + kPanel<T> - 1) / kPanel<T> * kPanel<T> * depth;
+}
 
 template <class T> inline typename Lanes<T>::V load(const T* p) {
   return *reinterpret_cast<const typename Lanes<T>::U*>(p);
@@ -60,7 +66,7 @@ template <class T> inline typename Lanes<T>::V splat(T x) {
 // ------------------------------------------------------------------------------------------------ nonlinearities
 
 // tanh|x| = e/(e+2) with e = expm1(2|x|), which keeps full relative accuracy near 0.
-template <class T> inline typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
+template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
   typedef typename Lanes<T>::V V;
   typedef typename Lanes<T>::I I;
   const V zero = {};
@@ -87,271 +93,354 @@ template <class T> inline typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
   return x == x ? signed_t : x;
 }
 
-template <class T, int Phi>
-inline typename Lanes<T>::V apply(typename Lanes<T>::V z, typename Lanes<T>::V b) {
+// φ is chosen at run time: the branch is the same throughout a pass, and the tiles need not be compiled once for each.
+template <class T> KREISS_INLINE typename Lanes<T>::V apply(int phi, typename Lanes<T>::V z, typename Lanes<T>::V b) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
-  if constexpr (Phi == KREISS_IDENTITY) {
-    return z + b;
-  } else if constexpr (Phi == KREISS_RELU) {
-    const V s = z + b;
-    return s < zero ? zero : s;  // NaN is not < 0 and passes
-  } else if constexpr (Phi == KREISS_TANH) {
-    return tanh_of<T>(z + b);
-  } else {  // modReLU: sign(z)·relu(|z| + b), 0 at z = 0
+  if (phi == KREISS_MODRELU) {  // sign(z)·relu(|z| + b), 0 at z = 0
     const V m = (z < zero ? -z : z) + b;
     const V r = m < zero ? zero : m;
     const V signed_r = z < zero ? -r : r;
     return z == zero ? zero : signed_r;
   }
+  const V s = z + b;
+  if (phi == KREISS_TANH) return tanh_of<T>(s);
+  return phi == KREISS_RELU ? (s < zero ? zero : s) : s;  // NaN is not < 0 and passes
 }
 
-// φ'(z) from h = φ(z)
-template <class T, int Phi>
-inline typename Lanes<T>::V slope(typename Lanes<T>::V h) {
+// back·φ'(z), from h = φ(z). A unit that is off stops its gradient, also one that is NaN or infinite, as in torch.
+template <class T>
+KREISS_INLINE typename Lanes<T>::V through(int phi, typename Lanes<T>::V back, typename Lanes<T>::V h) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
-  const V one = splat<T>(1);
-  if constexpr (Phi == KREISS_IDENTITY) return one;
-  if constexpr (Phi == KREISS_TANH) return one - h * h;
-  if constexpr (Phi == KREISS_RELU) return h > zero ? one : zero;
-  return h != zero ? one : zero;
+  if (phi == KREISS_MODRELU) return h == zero ? zero : (h == h ? back : back * zero);  // torch's sign(NaN) is 0
+  if (phi == KREISS_TANH) return back * ((T)1 - h * h);
+  return phi == KREISS_RELU ? (h <= zero ? zero : back) : back;
 }
 
-// A vector of the first `count` numbers at p, zeros behind.
-template <class T> inline typename Lanes<T>::V load_part(const T* p, int64_t count) {
+// The first `count` numbers at p, zeros behind; and back. A whole vector where there are enough.
+template <class T> KREISS_INLINE typename Lanes<T>::V get(const T* p, int64_t count) {
+  if (count >= kWidth<T>) return load<T>(p);
   typename Lanes<T>::V v = {};
   std::memcpy(&v, p, (size_t)count * sizeof(T));
   return v;
 }
-template <class T> inline void store_part(T* p, typename Lanes<T>::V v, int64_t count) {
-  std::memcpy(p, &v, (size_t)count * sizeof(T));
+template <class T> KREISS_INLINE void put(T* p, typename Lanes<T>::V v, int64_t count) {
+  if (count >= kWidth<T>)
+    store<T>(p, v);
+  else
+    std::memcpy(p, &v, (size_t)count * sizeof(T));
 }
 
 // ------------------------------------------------------------------------------------------------ products
 
-constexpr int64_t kBlockK = 512;
-
-// out[r][panel p] (+)= Σ_k a[r][k]·panel_p[k] for k in [0, depth); R rows, P panels side by side.
-template <class T, int R, int P, bool Accumulate>
-inline void tile(const T* a, int64_t lda, const T* packed, int64_t panel_stride, int64_t depth, T* out, int64_t ldo,
-                 int64_t columns) {
+// acc[r][panel p] += Σ_k a[r][k]·panel_p[k] for k in [0, depth); R rows, P panels side by side.
+template <class T, int R, int P>
+KREISS_INLINE void multiply(typename Lanes<T>::V (&acc)[R][2 * P], const T* a, int64_t lda, const T* packed,
+                     int64_t panel_stride, int64_t depth) {
   typedef typename Lanes<T>::V V;
-  constexpr int W = kWidth<T>;
-  V acc[R][2 * P];
-  for (int r = 0; r < R; ++r)
-    for (int j = 0; j < 2 * P; ++j) acc[r][j] = V{};
   for (int64_t k = 0; k < depth; ++k) {
     V v[2 * P];
     for (int p = 0; p < P; ++p)
-      for (int j = 0; j < 2; ++j) v[2 * p + j] = load<T>(packed + p * panel_stride + k * kPanel<T> + j * W);
+      for (int j = 0; j < 2; ++j) v[2 * p + j] = load<T>(packed + p * panel_stride + k * kPanel<T> + j * kWidth<T>);
     for (int r = 0; r < R; ++r) {
       const T x = a[r * lda + k];
       for (int j = 0; j < 2 * P; ++j) acc[r][j] += x * v[j];
     }
   }
-  for (int r = 0; r < R; ++r) {
-    T* row = out + r * ldo;
+}
+
+// R rows by P panels of one step, over [k, end) of the sum. A step says what sums start from and what becomes of them.
+template <class Step, int R, int P>
+inline void tile(const Step& step, int64_t row, int64_t panel, int64_t k, int64_t end) {
+  typedef typename Step::Number T;
+  typedef typename Lanes<T>::V V;
+  const int64_t n = step.n, first = panel * kPanel<T>, stride = n * kPanel<T>;
+  V acc[R][2 * P];
+  for (int r = 0; r < R; ++r)
     for (int j = 0; j < 2 * P; ++j) {
-      const int64_t left = columns - j * W;
-      if (left >= W) {
-        store<T>(row + j * W, Accumulate ? load<T>(row + j * W) + acc[r][j] : acc[r][j]);
-      } else if (left > 0) {
-        store_part<T>(row + j * W, Accumulate ? load_part<T>(row + j * W, left) + acc[r][j] : acc[r][j], left);
-      }
+      const int64_t column = first + j * kWidth<T>, left = n - column;
+      acc[r][j] = left <= 0 ? V{} : k ? get<T>(step.partial + (row + r) * n + column, left) : step.start(row + r, column, left);
+    }
+  if (end == n)  // what the end needs comes from memory while the sums are made
+    for (int r = 0; r < R; ++r)
+      for (int p = 0; p < P; ++p) step.fetch((row + r) * n + first + p * kPanel<T>);
+  if constexpr (Step::kHasInputs)
+    if (!k && step.x)
+      multiply<T, R, P>(acc, step.x + row * step.inputs, step.inputs, step.packed_inputs + panel * step.inputs * kPanel<T>,
+                        step.inputs * kPanel<T>, step.inputs);
+  if (step.from)
+    multiply<T, R, P>(acc, step.from + row * n + k, n, step.packed + panel * stride + k * kPanel<T>, stride, end - k);
+  for (int j = 0; j < 2 * P; ++j) {
+    const int64_t column = first + j * kWidth<T>, left = n - column;
+    if (left <= 0) break;
+    if (end < n) {
+      for (int r = 0; r < R; ++r) put<T>(step.partial + (row + r) * n + column, acc[r][j], left);
+    } else {
+      V sum = {};
+      for (int r = 0; r < R; ++r) sum += step.finish(row + r, column, left, acc[r][j]);
+      step.gather(column, left, sum);
     }
   }
 }
 
-template <class T, bool Accumulate>
-inline void panel_rows(int64_t rows, const T* a, int64_t lda, const T* packed, int64_t depth, T* out, int64_t ldo,
-                       int64_t columns) {
+template <class Step> inline void panel_rows(const Step& step, int64_t rows, int64_t panel, int64_t k, int64_t end) {
   int64_t r = 0;
-  for (; r + 6 <= rows; r += 6) tile<T, 6, 1, Accumulate>(a + r * lda, lda, packed, 0, depth, out + r * ldo, ldo, columns);
-  const T* rest = a + r * lda;
-  T* to = out + r * ldo;
+  for (; r + 6 <= rows; r += 6) tile<Step, 6, 1>(step, r, panel, k, end);
   switch (rows - r) {
-    case 5: tile<T, 5, 1, Accumulate>(rest, lda, packed, 0, depth, to, ldo, columns); break;
-    case 4: tile<T, 4, 1, Accumulate>(rest, lda, packed, 0, depth, to, ldo, columns); break;
-    case 3: tile<T, 3, 1, Accumulate>(rest, lda, packed, 0, depth, to, ldo, columns); break;
-    case 2: tile<T, 2, 1, Accumulate>(rest, lda, packed, 0, depth, to, ldo, columns); break;
-    case 1: tile<T, 1, 1, Accumulate>(rest, lda, packed, 0, depth, to, ldo, columns); break;
+    case 5: tile<Step, 5, 1>(step, r, panel, k, end); break;
+    case 4: tile<Step, 4, 1>(step, r, panel, k, end); break;
+    case 3: tile<Step, 3, 1>(step, r, panel, k, end); break;
+    case 2: tile<Step, 2, 1>(step, r, panel, k, end); break;
+    case 1: tile<Step, 1, 1>(step, r, panel, k, end); break;
     default: break;
   }
 }
 
 // Several panels at once for few rows: more independent sums to hide the latency of a multiply-add.
-template <class T, int R, int P, bool Accumulate>
-inline int64_t wide(int64_t first, int64_t panels, const T* a, int64_t lda, const T* packed, int64_t stride,
-                    int64_t depth, T* out, int64_t ldo, int64_t n) {
-  for (; first + P <= panels; first += P) {
-    const int64_t column = first * kPanel<T>;
-    tile<T, R, P, Accumulate>(a, lda, packed + first * stride, stride, depth, out + column, ldo, n - column);
-  }
-  return first;
+template <class Step, int R, int P>
+inline int64_t wide(const Step& step, int64_t panels, int64_t k, int64_t end) {
+  int64_t panel = 0;
+  for (; panel + P <= panels; panel += P) tile<Step, R, P>(step, 0, panel, k, end);
+  return panel;
 }
 
-template <class T, bool Accumulate>
-inline void block_product(int64_t rows, int64_t n, const T* a, int64_t lda, const T* packed, int64_t stride,
-                          int64_t depth, T* out, int64_t ldo) {
-  const int64_t panels = (n + kPanel<T> - 1) / kPanel<T>;
-  int64_t first = 0;
-  if (rows == 1) first = wide<T, 1, 4, Accumulate>(0, panels, a, lda, packed, stride, depth, out, ldo, n);
-  if (rows == 2) first = wide<T, 2, 3, Accumulate>(0, panels, a, lda, packed, stride, depth, out, ldo, n);
-  if (rows == 3) first = wide<T, 3, 2, Accumulate>(0, panels, a, lda, packed, stride, depth, out, ldo, n);
-  for (int64_t p = first; p < panels; ++p) {
-    const int64_t column = p * kPanel<T>;
-    panel_rows<T, Accumulate>(rows, a, lda, packed + p * stride, depth, out + column, ldo, n - column);
-  }
-}
+constexpr int64_t kBlockK = 512;
 
-// out = (or +=) a·packed: `rows` rows of `depth` numbers become rows of n
-template <class T>
-inline void product(int64_t rows, int64_t depth, int64_t n, const T* a, const T* packed, T* out, bool accumulate) {
-  const int64_t stride = depth * kPanel<T>;
-  for (int64_t k = 0; k < depth; k += kBlockK) {
-    const int64_t part = depth - k < kBlockK ? depth - k : kBlockK;
-    const T* block = packed + k * kPanel<T>;
-    if (accumulate || k > 0)
-      block_product<T, true>(rows, n, a + k, depth, block, stride, part, out, n);
-    else
-      block_product<T, false>(rows, n, a, depth, block, stride, part, out, n);
+// All rows of one step
+template <class Step> inline void product(const Step& step, int64_t rows) {
+  const int64_t n = step.n, width = kPanel<typename Step::Number>, panels = (n + width - 1) / width;
+  const int64_t block = step.from ? kBlockK : n;
+  for (int64_t k = 0; k < n; k += block) {
+    const int64_t end = k + block < n ? k + block : n;
+    int64_t panel = 0;
+    if (rows == 1) panel = wide<Step, 1, 4>(step, panels, k, end);
+    if (rows == 2) panel = wide<Step, 2, 3>(step, panels, k, end);
+    if (rows == 3) panel = wide<Step, 3, 2>(step, panels, k, end);
+    for (; panel < panels; ++panel) panel_rows(step, rows, panel, k, end);
   }
 }
 
 // ------------------------------------------------------------------------------------------------ forward
 
-template <class T, int Phi> inline void finish(T* row, const T* bias, int64_t n) {
+// h_t = φ(V h_{t−1} + u_t; b) for some rows
+template <class T> struct ForwardStep {
+  typedef T Number;
   typedef typename Lanes<T>::V V;
-  constexpr int W = kWidth<T>;
-  const V none = {};
-  int64_t j = 0;
-  for (; j + W <= n; j += W) store<T>(row + j, apply<T, Phi>(load<T>(row + j), bias ? load<T>(bias + j) : none));
-  if (j < n) {
-    const int64_t left = n - j;
-    store_part<T>(row + j, apply<T, Phi>(load_part<T>(row + j, left), bias ? load_part<T>(bias + j, left) : none), left);
+  static constexpr bool kHasInputs = true;
+  int phi;
+  int64_t n, inputs;
+  const T *packed, *packed_inputs, *bias;
+  const T* from;           // h_{t−1}; null means 0
+  T* to;                   // h_t
+  T* partial;              // sums over a part of K
+  const T* x;              // (rows, inputs) or null
+  const int64_t* symbols;  // (rows) or null
+
+  KREISS_INLINE V start(int64_t row, int64_t column, int64_t left) const {
+    if (x) return V{};
+    if (!symbols) return get<T>(to + row * n + column, left);
+    const int64_t panel = column / kPanel<T>;  // a symbol's column of U is a row of every panel
+    return load<T>(packed_inputs + (panel * inputs + symbols[row]) * kPanel<T> + column % kPanel<T>);
   }
+  KREISS_INLINE V finish(int64_t row, int64_t column, int64_t left, V z) const {
+    put<T>(to + row * n + column, apply<T>(phi, z, bias ? get<T>(bias + column, left) : V{}), left);
+    return V{};
+  }
+  void gather(int64_t, int64_t, V) const {}
+  KREISS_INLINE void fetch(int64_t at) const { __builtin_prefetch(to + at, 1); }
+};
+
+// The state of a row past its end: what it was, or 0 before the first step
+template <class T> inline void hold(T* to, const T* from, int64_t n) {
+  if (from)
+    std::memcpy(to, from, (size_t)n * sizeof(T));
+  else
+    std::memset(to, 0, (size_t)n * sizeof(T));
 }
 
-template <class T, int Phi> void forward_rows(const kreiss_pass& p, int64_t first, int64_t rows) {
-  const int64_t n = p.n, step = p.batch * n;
-  T* states = (T*)p.states + first * n;
-  const T* bias = (const T*)p.bias;
-  const T* before = (const T*)p.h0 + first * n;
+template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_t rows) {
+  const int64_t n = p.n;
+  ForwardStep<T> step = {};
+  step.phi = p.nonlinearity;
+  step.n = n, step.inputs = p.inputs;
+  step.packed = (const T*)p.packed, step.packed_inputs = step.packed + packed_size<T>(n, n);
+  step.bias = (const T*)p.bias;
+  step.from = p.h0 ? (const T*)p.h0 + first * n : nullptr;
   for (int64_t i = 0; i < p.steps; ++i) {
-    const int64_t t = p.reverse ? p.steps - 1 - i : i;
-    T* now = states + t * step;
-    if (p.symbols)
+    const int64_t t = p.reverse ? p.steps - 1 - i : i, at = t * p.batch + first;
+    step.to = step.partial = (T*)p.states + at * n;
+    step.x = p.x ? (const T*)p.x + at * p.inputs : nullptr;
+    step.symbols = p.symbols ? p.symbols + at : nullptr;
+    product(step, rows);
+    if (p.lengths)
       for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(now + r * n, (const T*)p.table + p.symbols[t * p.batch + first + r] * n, (size_t)n * sizeof(T));
-    if (p.x)
-      product<T>(rows, p.inputs, n, (const T*)p.x + (t * p.batch + first) * p.inputs, (const T*)p.packed_inputs, now, false);
-    product<T>(rows, n, n, before, (const T*)p.packed, now, true);
-    for (int64_t r = 0; r < rows; ++r) {
-      if (p.lengths && t >= p.lengths[first + r])
-        std::memcpy(now + r * n, before + r * n, (size_t)n * sizeof(T));
-      else
-        finish<T, Phi>(now + r * n, bias, n);
-    }
-    before = now;
+        if (t + p.first_step >= p.lengths[first + r]) hold(step.to + r * n, step.from ? step.from + r * n : nullptr, n);
+    step.from = step.to;
   }
 }
 
 // ------------------------------------------------------------------------------------------------ backward
 
-// dz = (grad + carry)·φ'(h), written to p.inner; carry for the step before.
-template <class T, int Phi>
-inline void inner_row(const T* grad, const T* state, T* carry, T* inner, int64_t n) {
+// carry = dz_t V, and from it dz of the step before: (grad + carry)·φ'(h). A row past its end has dz = 0 and keeps
+// what it carries. At the end of a piece only the carry is left to do.
+template <class T> struct BackwardStep {
+  typedef T Number;
   typedef typename Lanes<T>::V V;
-  constexpr int W = kWidth<T>;
-  int64_t j = 0;
-  for (; j + W <= n; j += W) {
-    const V g = grad ? load<T>(carry + j) + load<T>(grad + j) : load<T>(carry + j);
-    store<T>(inner + j, g * slope<T, Phi>(load<T>(state + j)));
+  static constexpr bool kHasInputs = false;
+  int phi;
+  int64_t n, time, from_time;
+  const T* packed;
+  const T* from;           // dz_t
+  T* to;                   // dz of the step before
+  T* partial;              // sums over a part of K
+  T* carry;
+  const T *grad, *states;  // of the step before; grad may be null
+  T* grad_bias;
+  const int64_t* lengths;
+  bool at_end;
+
+  KREISS_INLINE V start(int64_t, int64_t, int64_t) const { return V{}; }
+  KREISS_INLINE V finish(int64_t row, int64_t column, int64_t left, V back) const {
+    const int64_t at = row * n + column;
+    if (lengths && from_time >= lengths[row]) back = get<T>(carry + at, left);
+    if (!at_end) return enter(row, column, left, back);
+    put<T>(carry + at, back, left);
+    return V{};
   }
-  if (j < n) {
-    const int64_t left = n - j;
-    const V c = load_part<T>(carry + j, left);
-    const V g = grad ? c + load_part<T>(grad + j, left) : c;
-    store_part<T>(inner + j, g * slope<T, Phi>(load_part<T>(state + j, left)), left);
+
+  // dz from the gradient `back` that reaches h of the step before; returns what it adds to the gradient of the bias
+  KREISS_INLINE V enter(int64_t row, int64_t column, int64_t left, V back) const {
+    const int64_t at = row * n + column;
+    if (grad) back += get<T>(grad + at, left);
+    if (lengths && time >= lengths[row]) {
+      put<T>(carry + at, back, left);
+      put<T>(to + at, V{}, left);
+      return V{};
+    }
+    const V h = get<T>(states + at, left), dz = through<T>(phi, back, h);
+    put<T>(to + at, dz, left);
+    if (phi == KREISS_MODRELU) return h < V{} ? -dz : dz;  // along sign(z) = sign(h); dz is 0 where h is 0
+    return dz;
   }
-}
+  KREISS_INLINE void fetch(int64_t at) const {
+    if (at_end) return;
+    __builtin_prefetch(to + at, 1);
+    __builtin_prefetch(states + at);
+    if (grad) __builtin_prefetch(grad + at);
+  }
+  void gather(int64_t column, int64_t left, V sum) const {
+    if (grad_bias && !at_end) put<T>(grad_bias + column, get<T>(grad_bias + column, left) + sum, left);
+  }
+};
 
 // to += x·row
 template <class T> inline void add_scaled(T* to, T x, const T* row, int64_t n) {
-  constexpr int W = kWidth<T>;
-  int64_t j = 0;
-  for (; j + W <= n; j += W) store<T>(to + j, load<T>(to + j) + x * load<T>(row + j));
-  for (; j < n; ++j) to[j] += x * row[j];
+  for (int64_t j = 0; j < n; j += kWidth<T>) put<T>(to + j, get<T>(to + j, n - j) + x * get<T>(row + j, n - j), n - j);
 }
 
-// The gradient of a bias: dz itself, or dz·sign(h) for the threshold of modReLU.
-template <class T, int Phi> inline void add_bias(T* to, const T* dz, const T* state, int64_t n) {
+// grad_inputs (inputs, n) += xᵀ dz of some rows: I inputs at once, sums in registers
+template <class T, int I>
+inline void add_inputs(T* to, const T* x, int64_t inputs, const T* dz, int64_t rows, int64_t n) {
   typedef typename Lanes<T>::V V;
-  constexpr int W = kWidth<T>;
-  if constexpr (Phi != KREISS_MODRELU) {
-    add_scaled<T>(to, (T)1, dz, n);
-  } else {
-    const V zero = {};
-    int64_t j = 0;
-    for (; j + W <= n; j += W) {
-      const V d = load<T>(dz + j);
-      store<T>(to + j, load<T>(to + j) + (load<T>(state + j) < zero ? -d : d));  // dz is 0 where h is 0
+  for (int64_t j = 0; j < n; j += kWidth<T>) {
+    V sum[I];
+    for (int i = 0; i < I; ++i) sum[i] = get<T>(to + i * n + j, n - j);
+    for (int64_t r = 0; r < rows; ++r) {
+      const V d = get<T>(dz + r * n + j, n - j);
+      for (int i = 0; i < I; ++i) sum[i] += x[r * inputs + i] * d;
     }
-    for (; j < n; ++j) to[j] += state[j] < 0 ? -dz[j] : dz[j];
+    for (int i = 0; i < I; ++i) put<T>(to + i * n + j, sum[i], n - j);
   }
 }
 
-template <class T, int Phi> void backward_rows(const kreiss_pass& p, int64_t first, int64_t rows, int64_t thread) {
-  T* grad_inputs = p.grad_inputs ? (T*)p.grad_inputs + thread * p.inputs * p.n : nullptr;
-  T* grad_bias = p.grad_bias ? (T*)p.grad_bias + thread * p.n : nullptr;
-  const int64_t n = p.n, step = p.batch * n;
-  const T* states = (const T*)p.states + first * n;
-  const T* grad = p.grad ? (const T*)p.grad + first * n : nullptr;
-  T* inner = (T*)p.inner + first * n;
-  T* carry = (T*)p.carry + first * n;
+template <class T>
+inline void add_input_gradient(const kreiss_pass& p, T* to, const T* dz, int64_t at, int64_t rows) {
+  const int64_t n = p.n;
+  if (p.symbols) {
+    for (int64_t r = 0; r < rows; ++r) add_scaled<T>(to + p.symbols[at + r] * n, (T)1, dz + r * n, n);
+    return;
+  }
+  const T* x = (const T*)p.x + at * p.inputs;
+  int64_t i = 0;
+  for (; i + 8 <= p.inputs; i += 8) add_inputs<T, 8>(to + i * n, x + i, p.inputs, dz, rows, n);
+  for (; i + 2 <= p.inputs; i += 2) add_inputs<T, 2>(to + i * n, x + i, p.inputs, dz, rows, n);
+  for (; i < p.inputs; ++i) add_inputs<T, 1>(to + i * n, x + i, p.inputs, dz, rows, n);
+}
+
+template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64_t rows, int64_t thread) {
+  const int64_t n = p.n;
+  T* sums = (T*)p.sums + thread * (p.inputs + 1) * n;  // of the gradient of U, transposed, and of the bias
+  T* grad_inputs = p.grad_inputs ? sums : nullptr;
+  if (p.first_piece && p.sums) std::memset(sums, 0, (size_t)((p.inputs + 1) * n) * sizeof(T));
+  BackwardStep<T> step = {};
+  step.phi = p.nonlinearity;
+  step.n = n;
+  step.packed = (const T*)p.packed;
+  step.carry = (T*)p.carry + first * n;
+  step.grad_bias = p.grad_bias ? sums + p.inputs * n : nullptr;
+  step.lengths = p.lengths ? p.lengths + first : nullptr;
   for (int64_t i = 0; i < p.steps; ++i) {
-    const int64_t t = p.reverse ? i : p.steps - 1 - i;
-    const T* g = grad ? grad + t * step : nullptr;
-    T* dz = inner + t * step;
-    bool whole = true;
-    for (int64_t r = 0; r < rows; ++r) {
-      if (p.lengths && t + p.first_step >= p.lengths[first + r]) {
-        std::memset(dz + r * n, 0, (size_t)n * sizeof(T));
-        if (g) for (int64_t j = 0; j < n; ++j) carry[r * n + j] += g[r * n + j];
-        whole = false;
-      } else {
-        const T* state = states + t * step + r * n;
-        inner_row<T, Phi>(g ? g + r * n : nullptr, state, carry + r * n, dz + r * n, n);
-        if (grad_bias) add_bias<T, Phi>(grad_bias, dz + r * n, state, n);
-        const int64_t at = t * p.batch + first + r;
-        if (grad_inputs && p.symbols) add_scaled<T>(grad_inputs + p.symbols[at] * n, (T)1, dz + r * n, n);
-        if (grad_inputs && p.x)
-          for (int64_t i = 0; i < p.inputs; ++i)
-            add_scaled<T>(grad_inputs + i * n, ((const T*)p.x)[at * p.inputs + i], dz + r * n, n);
+    const int64_t t = p.reverse ? i : p.steps - 1 - i, at = t * p.batch + first;
+    step.from = step.to, step.from_time = step.time;
+    step.time = t + p.first_step;
+    step.to = step.partial = (T*)p.inner + at * n;
+    step.grad = p.grad ? (const T*)p.grad + at * n : nullptr;
+    step.states = (const T*)p.states + at * n;
+    if (i) {
+      product(step, rows);
+    } else {  // the gradient that reaches the last state of the piece is given
+      for (int64_t j = 0; j < n; j += kWidth<T>) {
+        typename Lanes<T>::V sum = {};
+        for (int64_t r = 0; r < rows; ++r) sum += step.enter(r, j, n - j, get<T>(step.carry + r * n + j, n - j));
+        step.gather(j, n - j, sum);
       }
     }
-    if (whole) {
-      product<T>(rows, n, n, dz, (const T*)p.packed, carry, false);
-    } else {  // rows past their end keep their carry
-      for (int64_t r = 0; r < rows; ++r)
-        if (t + p.first_step < p.lengths[first + r])
-          product<T>(1, n, n, dz + r * n, (const T*)p.packed, carry + r * n, false);
-    }
+    if (grad_inputs) add_input_gradient<T>(p, grad_inputs, step.to, at, rows);
   }
+  if (p.last_piece && !p.wants_carry) return;
+  step.from = step.to, step.from_time = step.time;
+  std::vector<T> scratch(n > kBlockK ? (size_t)(rows * n) : 0);  // not the carry, which rows past their end keep
+  step.partial = scratch.data();
+  step.at_end = true;
+  product(step, rows);
 }
 
 // ------------------------------------------------------------------------------------------------ entry points
 
 // Panels of a (depth, n) matrix whose element (k, j) stands at v[k·k_stride + j·n_stride]
 template <class T> void pack(const T* v, int64_t depth, int64_t n, int64_t k_stride, int64_t n_stride, T* out) {
-  const int64_t panels = (n + kPanel<T> - 1) / kPanel<T>;
-  for (int64_t p = 0; p < panels; ++p)
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t j = 0; j < kPanel<T>; ++j) {
-        const int64_t column = p * kPanel<T> + j;
-        out[(p * depth + k) * kPanel<T> + j] = column >= n ? (T)0 : v[k * k_stride + column * n_stride];
-      }
+  for (int64_t column = 0; column < n; column += kPanel<T>) {
+    const int64_t width = n - column < kPanel<T> ? n - column : kPanel<T>;
+    for (int64_t k = 0; k < depth; ++k, out += kPanel<T>) {
+      for (int64_t j = 0; j < width; ++j) out[j] = v[k * k_stride + (column + j) * n_stride];
+      for (int64_t j = width; j < kPanel<T>; ++j) out[j] = 0;
+    }
+  }
+}
+
+// Before a pass: V, and U behind it where inputs are vectors or symbols
+template <class T> void prepare_as(const kreiss_pass& p) {
+  const int64_t n = p.n;
+  T* out = (T*)p.packed;
+  if (p.backward) {
+    pack<T>((const T*)p.matrix, n, n, n, 1, out);
+  } else {
+    pack<T>((const T*)p.matrix, n, n, 1, n, out);
+    if (p.weight) pack<T>((const T*)p.weight, p.inputs, n, 1, p.inputs, out + packed_size<T>(n, n));
+  }
+}
+
+// After a pass: the sums of all threads, in their order
+template <class T> void gather_as(const kreiss_pass& p, int64_t threads) {
+  const int64_t n = p.n, size = (p.inputs + 1) * n;
+  T* total = (T*)p.sums;
+  for (int64_t thread = 1; thread < threads; ++thread) add_scaled<T>(total, (T)1, (const T*)p.sums + thread * size, size);
+  T *weight = (T*)p.grad_inputs, *bias = (T*)p.grad_bias;
+  if (weight)
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t i = 0; i < p.inputs; ++i) weight[j * p.inputs + i] = total[i * n + j];
+  if (bias) std::memcpy(bias, total + p.inputs * n, (size_t)n * sizeof(T));
 }
 
 // Denormal numbers are flushed inside the kernel; the caller's floating-point state comes back at the end.
@@ -360,21 +449,20 @@ struct FlushDenormals {
   unsigned int saved;
   FlushDenormals() : saved(_mm_getcsr()) { _mm_setcsr(saved | 0x8040); }
   ~FlushDenormals() { _mm_setcsr(saved); }
+#elif defined(__aarch64__)
+  uint64_t saved;
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved));
+    asm volatile("msr fpcr, %0" : : "r"(saved | (1u << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(saved)); }
 #endif
 };
 
 template <class T> void rows_of(const kreiss_pass& p, int64_t first, int64_t rows, int64_t thread) {
   FlushDenormals flush;
   (void)flush;
-#define KREISS_RUN(PHI) \
-  (p.backward ? backward_rows<T, PHI>(p, first, rows, thread) : forward_rows<T, PHI>(p, first, rows))
-  switch (p.nonlinearity) {
-    case KREISS_IDENTITY: KREISS_RUN(KREISS_IDENTITY); break;
-    case KREISS_TANH: KREISS_RUN(KREISS_TANH); break;
-    case KREISS_RELU: KREISS_RUN(KREISS_RELU); break;
-    default: KREISS_RUN(KREISS_MODRELU); break;
-  }
-#undef KREISS_RUN
+  p.backward ? backward_rows<T>(p, first, rows, thread) : forward_rows<T>(p, first, rows);
 }
 
 void run_rows(const kreiss_pass* p, int64_t first, int64_t rows, int64_t thread) {
@@ -384,13 +472,12 @@ void run_rows(const kreiss_pass* p, int64_t first, int64_t rows, int64_t thread)
     rows_of<float>(*p, first, rows, thread);
 }
 
-void pack_any(int is_double, const void* v, int64_t depth, int64_t n, int64_t k_stride, int64_t n_stride, void* out) {
-  if (is_double)
-    pack<double>((const double*)v, depth, n, k_stride, n_stride, (double*)out);
-  else
-    pack<float>((const float*)v, depth, n, k_stride, n_stride, (float*)out);
+void prepare(const kreiss_pass* p) { p->is_double ? prepare_as<double>(*p) : prepare_as<float>(*p); }
+
+void gather(const kreiss_pass* p, int64_t threads) {
+  p->is_double ? gather_as<double>(*p, threads) : gather_as<float>(*p, threads);
 }
 
 }  // namespace
 
-extern "C" const kreiss_kernel KREISS_ISA = {run_rows, pack_any, kVectorBytes};
+extern "C" const kreiss_kernel KREISS_ISA = {run_rows, prepare, gather, kVectorBytes};

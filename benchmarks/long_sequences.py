@@ -1,0 +1,329 @@
+"""What happens as sequences grow: time, memory, states kept or computed again, and compiling.
+
+    python benchmarks/long_sequences.py time        # ms per step from 100 to 10,000 steps, lengths taking turns
+    python benchmarks/long_sequences.py memory      # peak of a training pass by length, and the psMNIST pass
+    python benchmarks/long_sequences.py recompute   # every √T-th state kept: time and memory against all kept
+    python benchmarks/long_sequences.py compile     # first torch.compile at 2,000 steps against 20
+    python benchmarks/long_sequences.py table       # docs/performance_measured.md from the recorded results
+    python benchmarks/long_sequences.py             # all of these
+
+Results are kept in results/long_sequences.json. The table also shows what `kreiss bench --json results/bench.json`
+recorded. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # before torch: every compile is a first one
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.progress import track
+from torch import nn
+
+import kreiss
+from kreiss.training.allocation import peak_bytes
+from kreiss.training.bench import machine
+from kreiss.training.contenders import WORKS
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, BENCH = ROOT / "results" / "long_sequences.json", ROOT / "results" / "bench.json"
+TABLE = ROOT / "docs" / "performance_measured.md"
+
+LENGTHS = (100, 300, 1_000, 3_000, 10_000)
+BATCH, HIDDEN, INPUTS = 20, 128, 10
+COMPILED_AT = (20, 2_000)
+PS_MNIST = next(work for work in WORKS if work.name == "psMNIST")
+
+
+def training_pass(layer: nn.Module, steps: int, batch: int = BATCH) -> Callable[[], None]:
+    """Forward and backward over `steps` steps, with a gradient at every one that takes no memory of its own."""
+    x = torch.randn(steps, batch, layer.input_size)
+    grad = torch.randn(1, batch, layer.hidden_size).expand(steps, -1, -1)
+
+    def work() -> None:
+        layer(x)[0].backward(grad)
+
+    return work
+
+
+def last_state_pass(layer: nn.Module, steps: int, few: bool) -> Callable[[], None]:
+    """Forward and backward for the last state alone, with all states kept or every √T-th."""
+    x, grad = torch.randn(steps, BATCH, layer.input_size), torch.randn(1, BATCH, layer.hidden_size)
+
+    def work() -> None:
+        last = layer.final_state(x) if few else layer(x)[1]
+        last.backward(grad)
+
+    return work
+
+
+def given(inputs: int, hidden: int) -> nn.Module:
+    """An NNRNN with its matrix given, so that the recurrence alone is measured."""
+    layer = kreiss.NNRNN(inputs, hidden, generator=torch.Generator().manual_seed(0))
+    return layer.freeze().requires_grad_(True)
+
+
+def take_turns(works: dict[str, Callable[[], None]], rounds: int, label: str) -> dict[str, list[float]]:
+    """Milliseconds of each work, in an order shuffled each round, after one round to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    order = list(works.items())
+    for turn in track(range(rounds + 1), label):
+        random.Random(turn).shuffle(order)
+        for name, work in order:
+            start = time.perf_counter()
+            work()
+            if turn:
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return times
+
+
+# ---------------------------------------------------------------- time
+
+
+def measure_time(lengths: tuple[int, ...] = LENGTHS, rounds: int = 9) -> dict[str, Any]:
+    """Milliseconds per step at each length; the largest by the smallest of the medians is how far from linear."""
+    layer = given(INPUTS, HIDDEN)
+    # a short pass is repeated until all take equally many steps, or its few milliseconds would measure the clock
+    works = {str(steps): _repeated(training_pass(layer, steps), max(lengths) // steps) for steps in lengths}
+    times = take_turns(works, rounds, "time")
+    per_step = {
+        name: [ms / (int(name) * (max(lengths) // int(name))) for ms in values] for name, values in times.items()
+    }
+    medians = {name: statistics.median(values) for name, values in per_step.items()}
+    by_round = [max(row) / min(row) for row in zip(*per_step.values(), strict=True)]
+    return {
+        "batch": BATCH, "hidden": HIDDEN, "rounds": rounds, "ms_per_step": medians, "all": per_step,
+        "ratio": max(medians.values()) / min(medians.values()), "ratio_by_round": statistics.median(by_round),
+    }  # fmt: skip
+
+
+def _repeated(work: Callable[[], None], times: int) -> Callable[[], None]:
+    def repeated() -> None:
+        for _ in range(times):
+            work()
+
+    return repeated
+
+
+# ---------------------------------------------------------------- memory
+
+
+def measure_memory(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
+    """Peak bytes by length, and of the psMNIST pass: torch's own count, and the resident size of a fresh process."""
+    layer = given(INPUTS, HIDDEN)
+    peaks = {}
+    for steps in lengths:
+        work = training_pass(layer, steps)
+        work()
+        peaks[str(steps)] = peak_bytes(work) / (4 * steps * BATCH * HIDDEN)
+    passes = {name: _ps_mnist(name) for name in ("kreiss", "nn.LSTM")}
+    return {"batch": BATCH, "hidden": HIDDEN, "peak_by_states": peaks, "psMNIST": passes}
+
+
+def _ps_mnist(name: str) -> dict[str, float]:
+    counted, resident = (json.loads(_child("weigh", how, name)) for how in ("counted", "resident"))
+    return {"counted": counted / PS_MNIST.state_bytes, "resident": resident / PS_MNIST.state_bytes}
+
+
+def _child(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+def weigh(how: str, name: str) -> int:
+    """Peak bytes of one psMNIST pass in this process, counted by torch or resident; the process does nothing else."""
+    layer = given(1, PS_MNIST.hidden) if name == "kreiss" else nn.LSTM(1, PS_MNIST.hidden)
+    for _ in range(2):
+        training_pass(layer, 2, PS_MNIST.batch)()  # loads libraries and makes gradients; short, so nothing is left over
+    work = training_pass(layer, PS_MNIST.steps, PS_MNIST.batch)
+    if how == "counted":
+        return peak_bytes(work)
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: starts the high-water mark anew
+    work()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    """Bytes in a field of this process's status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+# ---------------------------------------------------------------- states computed again
+
+
+def measure_recompute(rounds: int = 9, lengths: tuple[int, ...] = (1_000, 10_000)) -> dict[str, Any]:
+    """Time and peak memory of `final_state`, which keeps every √T-th state, against all kept."""
+    layer, found = given(INPUTS, HIDDEN), {}
+    for steps in lengths:
+        works = {name: last_state_pass(layer, steps, name == "few") for name in ("all", "few")}
+        times = take_turns(works, rounds, f"recompute, {steps} steps")
+        ratios = [few / every for few, every in zip(times["few"], times["all"], strict=True)]
+        peaks = {name: peak_bytes(work) / (4 * steps * BATCH * HIDDEN) for name, work in works.items()}
+        found[str(steps)] = {"time_ratio": statistics.median(ratios), "peak_by_states": peaks}
+    return {"batch": BATCH, "hidden": HIDDEN, "rounds": rounds, "lengths": found}
+
+
+# ---------------------------------------------------------------- compiling
+
+
+def measure_compile(rounds: int = 5) -> dict[str, Any]:
+    """Seconds that the first compiled pass takes longer than the next one, forward and backward, lengths in turns."""
+    warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")  # as asked for above
+    seconds: dict[str, list[float]] = {str(steps): [] for steps in COMPILED_AT}
+    for turn in track(range(rounds + 1), "compile"):
+        for steps in COMPILED_AT if turn % 2 else reversed(COMPILED_AT):
+            torch._dynamo.reset()
+            layer = kreiss.NNRNN(INPUTS, HIDDEN, generator=torch.Generator().manual_seed(0))
+            compiled = torch.compile(layer, fullgraph=True)
+            x = torch.randn(steps, BATCH, INPUTS)
+            first, second = (_seconds(lambda: compiled(x)[0].sum().backward()) for _ in range(2))  # noqa: B023
+            if turn:
+                seconds[str(steps)].append(first - second)
+    short, long = (seconds[str(steps)] for steps in COMPILED_AT)
+    ratios = [b / a for a, b in zip(short, long, strict=True)]
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return {"rounds": rounds, "seconds": medians, "all": seconds, "ratio": statistics.median(ratios)}
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+# ---------------------------------------------------------------- the page
+
+
+def table() -> None:
+    """Write the Markdown that docs/performance.md includes."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    bench = json.loads(BENCH.read_text()) if BENCH.exists() else {}
+    parts = [
+        "<!-- generated by benchmarks/long_sequences.py table; do not edit -->",
+        _bench_part(bench),
+        _time_part(results),
+        _memory_part(results),
+        _recompute_part(results),
+        _compile_part(results),
+    ]
+    TABLE.write_text("\n\n".join(parts) + "\n")
+    print(f"wrote {TABLE.relative_to(ROOT)}")
+
+
+def _rows(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _where(found: dict[str, Any]) -> str:
+    at = found["machine"]
+    return f"{at['processor']}, {at['threads']} threads, torch {at['versions']['torch']}"
+
+
+def _bench_part(bench: dict[str, Any]) -> str:
+    title = "### Against torch\n\n"
+    if not bench:
+        return title + "not run"
+    works = bench["works"]
+    names = sorted({name for work in works.values() for name in work["contenders"]}, key=_order(works))
+    rows = [[name, *(_bench_cell(work, name) for work in works.values())] for name in names]
+    ratios = [
+        [name, *(f"{work['ratios'][name]['ratio']:.3f}" for work in works.values())]
+        for name in next(iter(works.values()))["ratios"]
+    ]
+    shapes = [work["shape"] for work in works.values()]
+    headings = ["", *(f"{s['name']} ({s['batch']}, {s['steps']}, {s['hidden']}, {s['inputs']})" for s in shapes)]
+    note = f"{_where(bench)}; a product of 2048² runs at {bench['gflops']:.0f} GFLOP/s."
+    if bench["quick"]:
+        note += " A quick run: fewer rounds and shorter sequences."
+    times = _rows(["ms (memory / states)", *headings[1:]], rows)
+    return f"{title}{times}\n\n{_rows(['time of ours by theirs', *works], ratios)}\n\n{note}"
+
+
+def _order(works: dict[str, Any]) -> Callable[[str], int]:
+    names = list(next(iter(works.values()))["contenders"])
+    return lambda name: names.index(name) if name in names else len(names)
+
+
+def _bench_cell(work: dict[str, Any], name: str) -> str:
+    entry = work["contenders"].get(name)
+    if entry is None:
+        return "not run"
+    peak = entry["peak_bytes"]
+    return f"{entry['ms']:.3g}" + ("" if peak is None else f" ({peak / work['state_bytes']:.2f}×)")
+
+
+def _time_part(results: dict[str, Any]) -> str:
+    found, title = results.get("time"), "### Time by length\n\n"
+    if not found:
+        return title + "not run"
+    row = ["µs per step", *(f"{1e3 * ms:.3g}" for ms in found["ms_per_step"].values())]
+    note = f"The slowest by the fastest: {found['ratio']:.2f}. Batch {found['batch']}, {found['hidden']} units; "
+    return title + _rows(["steps", *found["ms_per_step"]], [row]) + f"\n\n{note}{_where(found)}."
+
+
+def _memory_part(results: dict[str, Any]) -> str:
+    found, title = results.get("memory"), "### Memory by length\n\n"
+    if not found:
+        return title + "not run"
+    peaks, passes = found["peak_by_states"], found["psMNIST"]
+    by_length = _rows(["steps", *peaks], [["peak / states", *(f"{value:.2f}×" for value in peaks.values())]])
+    rows = [[name, f"{entry['counted']:.2f}×", f"{entry['resident']:.2f}×"] for name, entry in passes.items()]
+    whole = _rows(["psMNIST pass", "counted by torch / states", "resident size / states"], rows)
+    return f"{title}{by_length}\n\n{whole}"
+
+
+def _recompute_part(results: dict[str, Any]) -> str:
+    found, title = results.get("recompute"), "### Few states kept\n\n"
+    if not found:
+        return title + "not run"
+    rows = [
+        [steps, f"{entry['time_ratio']:.2f}", *(f"{entry['peak_by_states'][kept]:.2f}×" for kept in ("all", "few"))]
+        for steps, entry in found["lengths"].items()
+    ]
+    return title + _rows(["steps", "time, few by all", "peak / states, all kept", "peak / states, few kept"], rows)
+
+
+def _compile_part(results: dict[str, Any]) -> str:
+    found, title = results.get("compile"), "### First compile\n\n"
+    if not found:
+        return title + "not run"
+    row = ["seconds", *(f"{value:.1f}" for value in found["seconds"].values())]
+    return title + _rows(["steps", *found["seconds"]], [row]) + f"\n\nThe longer by the shorter: {found['ratio']:.2f}."
+
+
+def main(parts: list[str]) -> None:
+    known: dict[str, Callable[[], dict[str, Any] | None]] = {
+        "time": measure_time, "memory": measure_memory, "recompute": measure_recompute, "compile": measure_compile,
+    }  # fmt: skip
+    if parts[:1] == ["weigh"]:
+        print(weigh(*parts[1:]))
+        return
+    if unknown := set(parts) - {*known, "table"}:
+        sys.exit(f"unknown part {sorted(unknown)}; choose from {[*known, 'table']}")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for part in parts or known:
+        if part in known:
+            found = known[part]()
+            results[part] = found and {**found, "machine": machine()}
+            RESULTS.parent.mkdir(exist_ok=True)
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    table()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,146 @@
+"""Every layer in words: its constraint, parameters, cost and reference. Data only, no torch.
+
+`parameters` counts one layer of one direction without readout, as an expression in N (hidden_size), I (input_size), and
+the options named; `cost` is that of one time step and of the matrix once per pass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Model(NamedTuple):
+    """What `kreiss list models` shows of a layer."""
+
+    constraint: str
+    parameters: str
+    cost: str
+    reference: str
+
+
+MODELS: dict[str, Model] = {
+    "rnn": Model("none", "N*N + N*I + 2*N", "N² + NI", "elman1990"),
+    "irnn": Model("none; starts at the identity", "N*N + N*I + 2*N", "N² + NI", "le2015"),
+    "orthrnn": Model("none; starts orthogonal", "N*N + N*I + N", "N² + NI", "henaff2016"),
+    "exprnn": Model("orthogonal", "N*(N-1)//2 + N*I + N", "N² + NI; N³ per pass", "lezcano2019cheap"),
+    "scornn": Model("orthogonal, scaled Cayley", "N*(N-1)//2 + N*I + N", "N² + NI; N³ per pass", "helfrich2018"),
+    "ornn": Model("orthogonal, m reflections", "m*(2*N-m-1)//2 + N*I + N", "N² + NI; mN² per pass", "mhammedi2017"),
+    "nnrnn": Model("eigenvalues chosen, non-normal", "N*N + N*I + N", "N² + NI; N³ per pass", "kerg2019"),
+    "enrnn": Model(
+        "orthogonal q×q and unit disc s×s blocks",
+        "q*(q-1)//2 + q*s + s*s + N*I + N",
+        "N² + NI; q³ + s³ per pass",
+        "helfrich2020",
+    ),
+    "spectralrnn": Model("singular values in 1 ± r", "N*N + N*I + N", "N² + NI; N³ per pass", "zhang2018"),
+    "svdrnn": Model("singular values in 1 ± m", "N*N + N*I + N", "N² + NI; N³ per pass", "vorontsov2017"),
+    "henaff": Model("none; starts orthogonal, linear state", "N*N + N*I + N", "N² + NI", "henaff2016"),
+    "goru": Model(
+        "orthogonal, gated", "b + 2*N*N + 3*N*I + 3*N", "3N² + 3NI; N² log N per pass", "jing2019"
+    ),
+    "gatednnrnn": Model(
+        "eigenvalues chosen, non-normal, gated", "3*N*N + 3*N*I + 3*N", "3N² + 3NI; N³ per pass", "kerg2019"
+    ),
+    "lstm": Model("none, gated", "4*N*N + 4*N*I + 8*N", "4N² + 4NI", "hochreiter1997"),
+    "gru": Model("none, gated", "3*N*N + 3*N*I + 6*N", "3N² + 3NI", "cho2014"),
+}  # fmt: skip
+
+# in `parameters`: m reflections (default N − 1), s the size that forgets, q = N − s, b angles (about ½ N log₂ N)
+
+REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
+    "elman1990": ("article", {
+        "author": "Elman, Jeffrey L.", "title": "Finding Structure in Time", "journal": "Cognitive Science",
+        "year": "1990", "volume": "14", "number": "2", "pages": "179--211",
+    }),
+    "le2015": ("article", {
+        "author": "Le, Quoc V. and Jaitly, Navdeep and Hinton, Geoffrey E.",
+        "title": "A Simple Way to Initialize Recurrent Networks of Rectified Linear Units",
+        "journal": "arXiv preprint arXiv:1504.00941", "year": "2015",
+    }),
+    "henaff2016": ("inproceedings", {
+        "author": "Henaff, Mikael and Szlam, Arthur and LeCun, Yann",
+        "title": "Recurrent Orthogonal Networks and Long-Memory Tasks",
+        "booktitle": "International Conference on Machine Learning", "year": "2016",
+    }),
+    "lezcano2019cheap": ("inproceedings", {
+        "author": "Lezcano-Casado, Mario and Mart{\\'i}nez-Rubio, David",
+        "title": "Cheap Orthogonal Constraints in Neural Networks: A Simple Parametrization of the Orthogonal and "
+                 "Unitary Group",
+        "booktitle": "International Conference on Machine Learning", "year": "2019",
+    }),
+    "helfrich2018": ("inproceedings", {
+        "author": "Helfrich, Kyle and Willmott, Devin and Ye, Qiang",
+        "title": "Orthogonal Recurrent Neural Networks with Scaled {C}ayley Transform",
+        "booktitle": "International Conference on Machine Learning", "year": "2018",
+    }),
+    "helfrich2020": ("inproceedings", {
+        "author": "Helfrich, Kyle and Ye, Qiang",
+        "title": "Eigenvalue Normalized Recurrent Neural Networks for Short Term Memory",
+        "booktitle": "AAAI Conference on Artificial Intelligence", "year": "2020",
+    }),
+    "mhammedi2017": ("inproceedings", {
+        "author": "Mhammedi, Zakaria and Hellicar, Andrew and Rahman, Ashfaqur and Bailey, James",
+        "title": "Efficient Orthogonal Parametrisation of Recurrent Neural Networks Using {H}ouseholder Reflections",
+        "booktitle": "International Conference on Machine Learning", "year": "2017",
+    }),
+    "kerg2019": ("inproceedings", {
+        "author": "Kerg, Giancarlo and Goyette, Kyle and Puelma Touzel, Maximilian and Gidel, Gauthier and Vorontsov, "
+                  "Eugene and Bengio, Yoshua and Lajoie, Guillaume",
+        "title": "Non-normal Recurrent Neural Network ({nnRNN}): Learning Long Time Dependencies while Improving "
+                 "Expressivity with Transient Dynamics",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2019",
+    }),
+    "zhang2018": ("inproceedings", {
+        "author": "Zhang, Jiong and Lei, Qi and Dhillon, Inderjit S.",
+        "title": "Stabilizing Gradients for Deep Neural Networks via Efficient {SVD} Parameterization",
+        "booktitle": "International Conference on Machine Learning", "year": "2018",
+    }),
+    "vorontsov2017": ("inproceedings", {
+        "author": "Vorontsov, Eugene and Trabelsi, Chiheb and Kadoury, Samuel and Pal, Chris",
+        "title": "On Orthogonality and Learning Recurrent Networks with Long Term Dependencies",
+        "booktitle": "International Conference on Machine Learning", "year": "2017",
+    }),
+    "jing2019": ("article", {
+        "author": "Jing, Li and Gulcehre, Caglar and Peurifoy, John and Shen, Yichen and Tegmark, Max and "
+                  "Solja{\\v{c}}i{\\'c}, Marin and Bengio, Yoshua",
+        "title": "Gated Orthogonal Recurrent Units: On Learning to Forget", "journal": "Neural Computation",
+        "year": "2019", "volume": "31", "number": "4", "pages": "765--783",
+    }),
+    "hochreiter1997": ("article", {
+        "author": "Hochreiter, Sepp and Schmidhuber, J{\\\"u}rgen", "title": "Long Short-Term Memory",
+        "journal": "Neural Computation", "year": "1997", "volume": "9", "number": "8", "pages": "1735--1780",
+    }),
+    "cho2014": ("inproceedings", {
+        "author": "Cho, Kyunghyun and van Merri{\\\"e}nboer, Bart and Gulcehre, Caglar and Bahdanau, Dzmitry and "
+                  "Bougares, Fethi and Schwenk, Holger and Bengio, Yoshua",
+        "title": "Learning Phrase Representations using {RNN} Encoder--Decoder for Statistical Machine Translation",
+        "booktitle": "Conference on Empirical Methods in Natural Language Processing", "year": "2014",
+    }),
+}  # fmt: skip
+
+
+def bibtex(reference: str) -> str:
+    """The BibTeX entry of a reference."""
+    kind, fields = REFERENCES[reference]
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    return f"@{kind}{{{reference},\n{lines}\n}}"
+
+
+def short(reference: str) -> str:
+    """A reference in a few words: "Helfrich & Ye (2020)"."""
+    _, fields = REFERENCES[reference]
+    names = [author.split(",")[0] for author in fields["author"].split(" and ")]
+    plain = [_without_tex(name) for name in names]
+    who = " & ".join(plain) if len(plain) <= 2 else f"{plain[0]} et al."
+    return f"{who} ({fields['year']})"
+
+
+def _without_tex(name: str) -> str:
+    for tex, letter in (("{\\'i}", "í"), ('{\\"u}', "ü"), ('{\\"e}', "ë"), ("{\\v{c}}", "č"), ("{\\'c}", "ć")):
+        name = name.replace(tex, letter)
+    return name
+
+
+def shown(parameters: str) -> str:
+    """A formula as people write it: N(N−1)/2 for N*(N-1)//2."""
+    return parameters.replace("N*N", "N²").replace("s*s", "s²").replace("//", "/").replace("*", "").replace("-", "−")

@@ -1,0 +1,73 @@
+"""`kreiss data`."""
+
+from __future__ import annotations
+
+import cyclopts
+
+app = cyclopts.App(name="data", help="Find, fetch and check data sets.")
+
+
+@app.command(name="list")
+def list_() -> int:
+    """List the data sets that kreiss knows, their licences and where they are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from kreiss.tasks.data import listed
+
+    table = Table("name", "what it is", "licence", "where")
+    for row in listed():
+        table.add_row(*row)
+    Console().print(table)
+    return 0
+
+
+@app.command
+def fetch(names: list[str], /) -> int:
+    """Download data sets into the cache, checked; what is on disk already stays.
+
+    Parameters
+    ----------
+    names
+        Names of data sets, see `kreiss data list`.
+    """
+    from kreiss.tasks import data
+
+    for name in names:
+        print(f"{name}: {data.fetch(name)}")
+    return 0
+
+
+@app.command
+def verify(names: list[str] | None = None, /) -> int:
+    """Compare every file with its checksum; exit code 1 if one differs.
+
+    Parameters
+    ----------
+    names
+        Names of data sets; all that are on disk by default.
+    """
+    from kreiss.tasks.data import verified
+
+    said = list(verified(names))
+    for line, _ in said:
+        print(line)
+    return int(not all(right for _, right in said))
+
+
+@app.command
+def path(name: str, /) -> int:
+    """Print the folder that holds a data set.
+
+    Parameters
+    ----------
+    name
+        Name of a data set, see `kreiss data list`.
+    """
+    from kreiss.tasks.data import located, missing
+
+    found = located(name)
+    if found is None:
+        raise missing(name)
+    print(found)
+    return 0

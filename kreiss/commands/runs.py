@@ -1,0 +1,132 @@
+"""`kreiss runs ls`, `show` and `rm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import cyclopts
+from cyclopts import Parameter
+
+app = cyclopts.App(name="runs", help="List, show and remove runs.")
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+@app.command
+def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
+    """List the runs of a folder.
+
+    Parameters
+    ----------
+    folder
+        Where they lie; runs inside runs are found too.
+    json
+        Print JSON lines.
+    """
+    from json import dumps
+
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = [_row(path) for path in _runs(folder)]
+    if json:
+        for row in rows:
+            print(dumps(row))
+        return 0
+    if not rows:
+        print(f"no runs in {folder}")
+        return 0
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name, justify="right" if name in ("update", "valid", "test") else "left")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console(width=None if Console().is_terminal else 160).print(table)
+    return 0
+
+
+def _runs(folder: Path) -> list[Path]:
+    from kreiss.training.record import is_run
+
+    return sorted((path.parent for path in folder.rglob("config.yaml") if is_run(path.parent)), key=str)
+
+
+def _row(path: Path) -> dict[str, Any]:
+    from kreiss.training.config import read_settings
+    from kreiss.training.record import read_records, read_status
+
+    settings, status, records = read_settings(path / "config.yaml"), read_status(path), read_records(path)
+    found: dict[str, Any] = {
+        "run": str(path), "task": settings["task"]["name"], "model": settings["model"]["name"],
+        "state": status["state"], "update": f"{status['update']}/{settings['steps']}",
+    }  # fmt: skip
+    for split in ("valid", "test"):
+        last = [record for record in records if record.get("split") == split]
+        found[split] = next((value for name, value in last[-1].items() if name not in SAID), None) if last else None
+    return found
+
+
+SAID = ("update", "split")  # the first number of an evaluation after these is the task's loss
+
+
+def _cell(value: Any) -> str:
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@app.command
+def show(run: Path) -> int:
+    """Show settings, surroundings, state and results of a run.
+
+    Parameters
+    ----------
+    run
+        Its folder.
+    """
+    import json
+
+    from kreiss.training.record import read_records, read_status
+
+    _check(run)
+    print((run / "config.yaml").read_text().rstrip())
+    for name, value in {**json.loads((run / "run.json").read_text()), **read_status(run)}.items():
+        print(f"{name}: {value}")
+    for record in read_records(run):
+        if "split" in record:
+            print("  ".join(f"{name} {_cell(value)}" for name, value in record.items()))
+    return 0
+
+
+@app.command
+def rm(*run: Path, yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=())] = False) -> int:
+    """Remove runs, after asking.
+
+    Parameters
+    ----------
+    run
+        Their folders.
+    yes
+        Do not ask.
+    """
+    import shutil
+
+    from kreiss.errors import InputError
+    from kreiss.training.record import read_status
+
+    for path in run:
+        _check(path)
+        if read_status(path)["state"] == "running":
+            raise InputError(f"a run must have ended to be removed; got {path}, which is running. End it first.")
+    for path in run:
+        if yes or input(f"remove {path}? [y/N] ").strip().lower() in ("y", "yes"):
+            shutil.rmtree(path)
+            print(f"removed {path}")
+    return 0
+
+
+def _check(path: Path) -> None:
+    from kreiss.errors import InputError
+    from kreiss.training.record import is_run
+
+    if not is_run(path):
+        raise InputError(f"`{path}` must be the folder of a run; got one that is not. `kreiss runs ls` lists runs.")

@@ -1,0 +1,301 @@
+"""The gated recurrence, the same for every set of matrices.
+
+    r_t, g_t = sigmoid(W h_{t−1} + s_t),   c_t = φ(r_t ⊙ V h_{t−1} + u_t; b),   h_t = g_t ⊙ h_{t−1} + (1 − g_t) ⊙ c_t
+
+`gated` chooses the path as `kreiss.recurrence.cell` does: a loop with a written-out backward pass in eager code, the
+plain loop where other derivatives are asked for, one opaque operator under torch.compile, a scan under torch.export.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kreiss import derivatives
+from kreiss.recurrence.nonlinearity import APPLY, SLOPE
+
+
+def gated(
+    u: Tensor,
+    s: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    *,
+    nonlinearity: str,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Run the gated recurrence over a sequence.
+
+    Args:
+        u: inputs of the candidate (T, B, N), T ≥ 1.
+        s: inputs of the gates r and g (T, B, 2N).
+        matrix: V (N, N).
+        gates: W (2N, N), the rows of r and then those of g.
+        others: see `kreiss.recurrence.recur`.
+
+    Returns:
+        States (T, B, N) and the last state computed (B, N).
+    """
+    if torch.compiler.is_exporting():
+        out = _scan(u, s, matrix, gates, h0, bias, nonlinearity, reverse)
+    elif torch.compiler.is_compiling() and not derivatives.forward_mode():
+        out = gated_op(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)[0]
+    elif derivatives.ordinary() and _one_dtype(u, s, matrix, gates, h0):
+        out = Gates.apply(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)
+    else:
+        out = states(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)
+    return out, out[0] if reverse else out[-1]
+
+
+def _one_dtype(*tensors: Tensor) -> bool:
+    device = tensors[0].device.type
+    same = len({tensor.dtype for tensor in tensors}) == 1
+    return same and device != "meta" and not torch.is_autocast_enabled(device)
+
+
+# ---------------------------------------------------------------- one step, and the plain loop
+
+
+def _step(
+    h: Tensor, u: Tensor, s: Tensor, both: Tensor, bias: Tensor | None, nonlinearity: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """h_t with V h_{t−1}, the gates and the candidate; `both` is [V; W] transposed, one product for all three."""
+    n = both.shape[0]
+    products = h @ both
+    opened = (s + products[..., n:]).sigmoid()
+    candidate = APPLY[nonlinearity](opened[..., :n] * products[..., :n] + u, bias)
+    keep = opened[..., n:]
+    return keep * h + (1 - keep) * candidate, products[..., :n], opened, candidate
+
+
+def states(
+    u: Tensor,
+    s: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> Tensor:
+    """All states (T, B, N), in plain torch."""
+    both, h = torch.cat([matrix, gates]).mT, h0.to(u.dtype)
+    inputs, openings = u.unbind(0), s.unbind(0)
+    steps: list[Tensor] = [h] * len(inputs)
+    for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
+        new = _step(h, inputs[t], openings[t], both, bias, nonlinearity)[0]
+        h = new if lengths is None else torch.where((t < lengths)[:, None], new, h)
+        steps[t] = h
+    return torch.stack(steps)
+
+
+def _scan(
+    u: Tensor,
+    s: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> Tensor:
+    """All states by a torch scan, for export and so without gradients; see `kreiss.recurrence.exporting`."""
+    from torch._higher_order_ops.scan import scan
+
+    n, both = len(matrix), torch.cat([matrix, gates]).mT.detach()
+    bias = None if bias is None else bias.detach()
+
+    def step(h: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        new = _step(h, inputs[..., :n], inputs[..., n:], both, bias, nonlinearity)[0]
+        return new, new.clone()
+
+    _, out = scan(step, h0.to(u.dtype).detach(), torch.cat([u, s], -1).detach(), dim=0, reverse=reverse)
+    return out
+
+
+# ---------------------------------------------------------------- with the backward pass written out
+
+
+@torch.library.custom_op("kreiss::gated", mutates_args=())
+def gated_op(
+    u: Tensor,
+    s: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """States, V h, gates and candidates of every step: what the backward pass needs."""
+    return _forward(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)
+
+
+@torch.no_grad()
+def _forward(
+    u: Tensor,
+    s: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    both, h = torch.cat([matrix, gates]).mT.to(u.dtype), h0.to(u.dtype)
+    kept = (torch.empty_like(u), torch.empty_like(u), torch.empty_like(s), torch.empty_like(u))
+    for t in reversed(range(len(u))) if reverse else range(len(u)):
+        new, *others = _step(h, u[t], s[t], both, bias, nonlinearity)
+        h = new if lengths is None else torch.where((t < lengths)[:, None], new, h)
+        for buffer, value in zip(kept, (h, *others), strict=True):
+            buffer[t] = value
+    return kept
+
+
+@gated_op.register_fake
+def _(
+    u: Tensor,
+    s: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return u.new_empty(u.shape), u.new_empty(u.shape), s.new_empty(s.shape), u.new_empty(u.shape)
+
+
+@torch.library.custom_op("kreiss::gated_backward", mutates_args=())
+def gated_backward_op(
+    grad: Tensor,
+    h: Tensor,
+    products: Tensor,
+    opened: Tensor,
+    candidates: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients to u, s, V, W and h0."""
+    return _backward(
+        grad, h, products, opened, candidates, matrix, gates, h0, lengths, nonlinearity, reverse
+    )  # fmt: skip
+
+
+def _backward(
+    grad: Tensor,
+    h: Tensor,
+    products: Tensor,
+    opened: Tensor,
+    candidates: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    n, total = h.shape[-1], len(h)
+    both, first = torch.cat([matrix, gates]).to(h.dtype), h0.to(h.dtype)
+    before = torch.cat([h[1:], first[None]]) if reverse else torch.cat([first[None], h[:-1]])
+    slopes = SLOPE[nonlinearity](candidates)
+    grad_u, inner = torch.empty_like(h), h.new_empty(total, h.shape[1], 3 * n)  # to u, and to [V h; W h + s]
+    carry = torch.zeros_like(first)
+    for t in range(total) if reverse else reversed(range(total)):
+        back = grad[t] + carry
+        here = back if lengths is None else back * (t < lengths)[:, None]
+        reset, keep = opened[t, :, :n], opened[t, :, n:]
+        dz = here * (1 - keep) * slopes[t]
+        grad_u[t] = dz
+        inner[t, :, :n] = dz * reset
+        inner[t, :, n : 2 * n] = dz * products[t] * reset * (1 - reset)
+        inner[t, :, 2 * n :] = here * (before[t] - candidates[t]) * keep * (1 - keep)
+        carry = torch.addmm(here * keep, inner[t], both)
+        if lengths is not None:
+            carry = carry + (back - here)
+    rows, previous = inner.flatten(0, 1), before.flatten(0, 1)
+    grad_matrix, grad_gates = rows[:, :n].mT @ previous, rows[:, n:].mT @ previous
+    grad_s = inner[..., n:].contiguous()
+    return grad_u, grad_s, grad_matrix.to(matrix.dtype), grad_gates.to(gates.dtype), carry.to(h0.dtype)
+
+
+@gated_backward_op.register_fake
+def _(
+    grad: Tensor,
+    h: Tensor,
+    products: Tensor,
+    opened: Tensor,
+    candidates: Tensor,
+    matrix: Tensor,
+    gates: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None,
+    nonlinearity: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    like = (h, opened, matrix, gates, h0)
+    u, s, v, w, first = (tensor.new_empty(tensor.shape) for tensor in like)
+    return u, s, v, w, first
+
+
+def _bias_gradient(grad_u: Tensor, candidates: Tensor, nonlinearity: str) -> Tensor:
+    """A modReLU bias acts along sign(z) = sign(c); an ordinary one like u."""
+    return (grad_u * candidates.sign() if nonlinearity == "modrelu" else grad_u).sum((0, 1))
+
+
+def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    _, _, matrix, gates, h0, bias, lengths, nonlinearity, reverse = inputs
+    ctx.save_for_backward(*output, matrix, gates, h0, lengths)
+    ctx.has_bias, ctx.nonlinearity, ctx.reverse = bias is not None, nonlinearity, reverse
+
+
+def _op_backward(ctx, grad: Tensor, *_: Tensor):  # type: ignore[no-untyped-def]
+    h, products, opened, candidates, matrix, gates, h0, lengths = ctx.saved_tensors
+    found = torch.ops.kreiss.gated_backward(
+        grad.contiguous(), h, products, opened, candidates, matrix, gates, h0, lengths, ctx.nonlinearity, ctx.reverse
+    )
+    grad_bias = _bias_gradient(found[0], candidates, ctx.nonlinearity) if ctx.has_bias else None
+    return *found, grad_bias, None, None, None
+
+
+gated_op.register_autograd(_op_backward, setup_context=_setup)
+
+
+class Gates(torch.autograd.Function):
+    """The gated recurrence for eager code; differentiated twice it goes through the plain loop."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        kept: tuple[Tensor, ...] = _forward(*inputs)
+        ctx.save_for_backward(*inputs[:7], *kept)
+        ctx.nonlinearity, ctx.reverse = inputs[7:]
+        return kept[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        u, s, matrix, gates, h0, bias, lengths, h, products, opened, candidates = ctx.saved_tensors
+        if torch.is_grad_enabled():  # asked for with create_graph=True
+            inputs = (u, s, matrix, gates, h0, bias)
+            again = states(*inputs, lengths, ctx.nonlinearity, ctx.reverse)
+            wanted = [i for i, needed in enumerate(ctx.needs_input_grad[:6]) if needed]
+            found = torch.autograd.grad(again, [inputs[i] for i in wanted], grad, create_graph=True)
+            by_position = dict(zip(wanted, found, strict=True))
+            return *(by_position.get(i) for i in range(6)), None, None, None
+        grads = _backward(
+            grad, h, products, opened, candidates, matrix, gates, h0, lengths, ctx.nonlinearity, ctx.reverse
+        )
+        grad_bias = None if bias is None else _bias_gradient(grads[0], candidates, ctx.nonlinearity)
+        return *grads, grad_bias, None, None, None

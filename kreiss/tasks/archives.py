@@ -1,0 +1,87 @@
+"""Archives taken apart without letting any member out of its folder."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from kreiss.errors import InputError
+
+Member = tarfile.TarInfo | zipfile.ZipInfo
+
+
+def unpack(archive: Path, folder: Path, wanted: Collection[str], strip: int = 0, origin: str = "") -> None:
+    """Write the wanted regular files of a zip or tar archive below `folder`.
+
+    All names are looked at before anything is written: one that is absolute or climbs out condemns the archive. Links
+    and devices are never written.
+
+    Args:
+        archive: the file.
+        folder: where the members go; made if need be.
+        wanted: names, after stripping, of the members to write.
+        strip: leading folders to leave off each name.
+        origin: what to call the archive in an error; its path by default.
+    """
+    origin = origin or str(archive)
+    with _opened(archive, origin) as packed:
+        members = [(_inside(origin, name), member) for name, member in _members(packed)]
+        for name, member in members:
+            inner = PurePosixPath(*name.parts[strip:])
+            if str(inner) in wanted:
+                target = folder / inner
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with _stream(packed, member) as source, open(target, "wb") as out:
+                    shutil.copyfileobj(source, out)
+
+
+Packed = tarfile.TarFile | zipfile.ZipFile
+
+
+@contextmanager
+def _opened(archive: Path, origin: str) -> Iterator[Packed]:
+    try:
+        with zipfile.ZipFile(archive) if zipfile.is_zipfile(archive) else tarfile.open(archive) as opened:
+            yield opened
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        reason = str(error).splitlines()[0].rstrip(":.")
+        raise InputError(f"{origin} must be a whole zip or tar archive; got {reason}. Fetch it again.") from None
+
+
+def _members(packed: Packed) -> Iterator[tuple[str, Member]]:
+    """Names and records of the regular files."""
+    if isinstance(packed, zipfile.ZipFile):
+        yield from ((member.filename, member) for member in packed.infolist() if not _is_special(member))
+    else:
+        yield from ((member.name, member) for member in packed if member.isreg())
+
+
+def _is_special(member: zipfile.ZipInfo) -> bool:
+    """Folders, and what Unix stored as anything but a regular file."""
+    kind = member.external_attr >> 28  # the upper four bits of Unix's mode; 8 is a regular file, 0 unknown
+    return member.is_dir() or kind not in (0, 8)
+
+
+def _inside(origin: str, name: str) -> PurePosixPath:
+    """The name as a path, if it stays below the folder it is unpacked in."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in "".join(path.parts[:1]):
+        raise InputError(
+            f"members of an archive must stay in their folder; got {name!r} in {origin}. Do not use this archive."
+        )
+    return path
+
+
+def _stream(packed: Packed, member: Member) -> IO[bytes]:
+    if isinstance(packed, zipfile.ZipFile):
+        assert isinstance(member, zipfile.ZipInfo)
+        return packed.open(member)
+    assert isinstance(member, tarfile.TarInfo)
+    stream = packed.extractfile(member)
+    assert stream is not None  # regular files only
+    return stream

@@ -1,0 +1,38 @@
+"""Losses and totals that several tasks share; padding counts nowhere."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kreiss.tasks.base import Batch, Totals
+
+NOTHING = -100  # the class of a step that has none; torch's cross-entropy leaves it out
+
+
+def cross_entropy(output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy in nats of logits (…, classes) for classes (…)."""
+    return F.cross_entropy(output.flatten(0, -2), targets.flatten(), ignore_index=NOTHING, reduction=reduction)
+
+
+def surprise(output: Tensor, targets: Tensor) -> tuple[float, int]:
+    """Total cross-entropy in nats, summed in double precision, and how many targets it is of."""
+    return float(cross_entropy(output.double(), targets, "sum")), int((targets != NOTHING).sum())
+
+
+def classified(output: Tensor, targets: Tensor) -> Totals:
+    """Cross-entropy and accuracy."""
+    total, count = surprise(output, targets)
+    return {"loss": (total, count), "accuracy": (int((output.argmax(-1) == targets).sum()), count)}
+
+
+def squared(output: Tensor, batch: Batch) -> tuple[Tensor, int]:
+    """Squared errors, zero in padding, and how many are not padding."""
+    error = output - batch.targets
+    if batch.lengths is None or batch.targets.dim() < 3:  # one answer per sequence has no padding
+        return error.square(), error.numel()
+    steps = torch.arange(len(output), device=output.device)[:, None]
+    valid = steps < batch.lengths.to(output.device)  # (T, B)
+    # padding is left out before squaring: what a network answers there may be anything, even infinite
+    return torch.where(valid[..., None], error, 0.0).square(), int(batch.lengths.sum()) * output.shape[-1]

@@ -1,0 +1,188 @@
+"""A user's own sequences: regression or classification, at every step or at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kreiss.errors import InputError, check_name, check_size
+from kreiss.tasks.base import Batch, Totals
+from kreiss.tasks.losses import NOTHING, classified, cross_entropy, squared
+from kreiss.tasks.stored import Split, Stored, divided, in_order
+from kreiss.tasks.tables import Sequences, load
+
+
+class Sequence(Stored):
+    """Sequences of a file, with numbers or classes to answer.
+
+    Formats:
+
+    - `.npz` with `inputs` (N, T) or (N, T, D), `targets` (N, T), (N, T, K), (N,) or (N, K), and perhaps `lengths` (N,);
+    - `.npy` with the inputs, and `targets` the path of another with the answers;
+    - `.csv`, `.csv.gz` (first line: names) or `.parquet` (extra `parquet`): one row per step; `target` names the
+      columns to answer, `group` the column that says which sequence a row belongs to, all other columns are inputs.
+
+    Sequences are shared out between training, validation and test by a fixed shuffle. Fewer than three sequences are
+    cut in windows first, and these are shared out in the order of time. Nothing is ever shuffled within a sequence.
+
+    Classification is scored by cross-entropy and accuracy, regression by the squared error, averaged over all answers.
+    The baseline is measured on the test part: for regression the affine map from the inputs of a step (the last one,
+    for `answers="last"`) that is best on the training part; for classification the shares of the classes in the
+    training part.
+
+    Args:
+        path: the file.
+        targets: file of the answers, with a .npy file.
+        target: columns to answer, separated by commas.
+        group: column that tells sequences apart; without it a table is one sequence.
+        kind: "regression" or "classification"; "auto" takes text and whole numbers for classes.
+        answers: "every" step, or the "last" only (in a table, the value in a sequence's last row).
+        window: cut sequences in consecutive windows of at most so many steps; 0 leaves them whole.
+        valid: share of the sequences that is held out for validation.
+        test: share of the sequences that is held out for the test.
+        standardise: subtract the mean of each input and divide by its deviation, as measured in the training part.
+    """
+
+    def __init__(
+        self,
+        path: str | Path = "",
+        *,
+        targets: str | Path | None = None,
+        target: str = "target",
+        group: str = "",
+        kind: str = "auto",
+        answers: str = "every",
+        window: int = 0,
+        valid: float = 0.1,
+        test: float = 0.1,
+        standardise: bool = True,
+    ) -> None:
+        if not path:
+            raise InputError("`path` must name a file of sequences; got none. Pass an .npz, .npy, .csv or .parquet.")
+        check_name("kind", kind, ("auto", "regression", "classification"))
+        check_name("answers", answers, ("every", "last"))
+        self.answers = "last" if answers == "last" else "every"
+        every = self.answers == "every"
+        found = load(Path(path), Path(targets) if targets else None, target, group, every)
+        if window and not every:
+            raise InputError('`window` needs an answer at every step; got answers="last". Leave one of them out.')
+        self.path, self.targets, self.target, self.group = path, targets, target, group
+        self.window, self.valid, self.test, self.standardise = window, valid, test, standardise
+        self.sequences, self.splits = _shared_out(found, check_size("window", window, minimum=0), valid, test)
+        self._set_inputs()
+        self._set_asked(kind)
+
+    def _set_inputs(self) -> None:
+        """Standardise the inputs, if that is wished."""
+        steps = np.concatenate([self.sequences.inputs[member] for member in self.splits["train"]]).astype(np.float64)
+        deviation = steps.std(0) if self.standardise else np.ones(steps.shape[1])
+        self.mean = steps.mean(0) if self.standardise else np.zeros(steps.shape[1])
+        self.scale = np.where(deviation > 0, deviation, 1.0)
+        self.inputs = [(part - self.mean) / self.scale for part in self.sequences.inputs]
+        self.input_size = steps.shape[1]
+
+    def _set_asked(self, kind: str) -> None:
+        """Classes become indices into `classes`; numbers stay as they are."""
+        joined = np.concatenate([np.atleast_2d(part) for part in self.sequences.targets])
+        whole = joined.dtype.kind in "biuUSO"
+        self.kind = kind if kind != "auto" else "classification" if whole else "regression"
+        if self.kind == "classification":
+            if joined.shape[1] != 1:
+                raise InputError(
+                    f"classification must have one target; got {joined.shape[1]}. Name one, or pass kind='regression'."
+                )
+            self.classes = np.unique(joined)
+            self.output_size, self.metric, self.higher_is_better = len(self.classes), "accuracy", True
+            self.asked = [np.searchsorted(self.classes, part[..., 0]) for part in self.sequences.targets]
+        else:
+            if joined.dtype.kind not in "biuf" or not np.isfinite(joined.astype(np.float64)).all():
+                raise InputError(
+                    "targets of a regression must be finite numbers; got others. "
+                    "Correct them, or pass kind='classification'."
+                )
+            self.output_size = joined.shape[1]
+            self.asked = [part.astype(np.float64) for part in self.sequences.targets]
+
+    def assemble(self, members: NDArray[Any]) -> Batch:
+        lengths = torch.tensor([len(self.inputs[member]) for member in members])
+        inputs = _padded([self.inputs[member] for member in members], 0.0)
+        some = [self.asked[member] for member in members]
+        padding = NOTHING if self.kind == "classification" else 0.0
+        targets = _padded(some, padding) if self.answers == "every" else torch.as_tensor(np.stack(some))
+        uneven = bool((lengths != lengths[0]).any())
+        floating = torch.get_default_dtype() if targets.is_floating_point() else torch.long
+        return Batch(inputs.to(torch.get_default_dtype()), targets.to(floating), lengths if uneven else None)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Mean cross-entropy, or mean squared error."""
+        if self.kind == "classification":
+            return cross_entropy(output, batch.targets)
+        error, count = squared(output, batch)
+        return error.sum() / count
+
+    def totals(self, output: Tensor, batch: Batch) -> Totals:
+        if self.kind == "classification":
+            return classified(output, batch.targets)
+        error, count = squared(output.double(), batch)
+        return {"loss": (float(error.sum()), count)}
+
+    def baseline(self) -> dict[str, float]:
+        """Measured on the test part, see above."""
+        (x, y), (x_test, y_test) = self._steps("train"), self._steps("test")
+        if self.kind == "classification":
+            shares = (np.bincount(y, minlength=self.output_size) + 1) / (len(y) + self.output_size)
+            hits = shares.argmax() == y_test
+            return {"loss": -float(np.log(shares[y_test]).mean()), "accuracy": float(hits.mean())}
+        affine = np.linalg.lstsq(x, y, rcond=None)[0]
+        return {"loss": float(np.square(x_test @ affine - y_test).mean())}
+
+    def _steps(self, split: Split) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Inputs, with a one appended, and targets of all steps that are answered."""
+        members, last = self.splits[split], slice(-1, None) if self.answers == "last" else slice(None)
+        x = np.concatenate([self.inputs[member][last] for member in members])
+        some = [self.asked[member] for member in members]
+        return np.pad(x, ((0, 0), (0, 1)), constant_values=1.0), (
+            np.stack if self.answers == "last" else np.concatenate
+        )(some)
+
+
+def _padded(parts: list[NDArray[Any]], value: float) -> Tensor:
+    """Sequences side by side (T, B, …), short ones padded."""
+    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(part) for part in parts], padding_value=value)
+
+
+def _shared_out(
+    found: Sequences, window: int, valid: float, test: float
+) -> tuple[Sequences, dict[Split, NDArray[Any]]]:
+    """Windows, and which of them each part holds: windows of one sequence stay together if there are three or more."""
+    if not (valid > 0 and test > 0 and valid + test < 1):
+        raise InputError(
+            f"`valid` and `test` must be positive shares that leave a rest; got valid={valid}, test={test}. "
+            "Pass for example valid=0.1, test=0.1."
+        )
+    count = len(found.inputs)
+    if count < 3 and not window:
+        raise InputError(
+            f"fewer than three sequences must be cut in windows; got {count}. "
+            "Pass window=…, or name the column that tells sequences apart with group=…."
+        )
+    if not window:
+        return found, divided(count, valid, test)
+    cut = [
+        (owner, slice(start, start + window))
+        for owner, part in enumerate(found.inputs)
+        for start in range(0, len(part), window)
+    ]
+    windows = Sequences(
+        [found.inputs[owner][steps] for owner, steps in cut], [found.targets[owner][steps] for owner, steps in cut]
+    )
+    if count < 3:
+        return windows, in_order(np.arange(len(cut)), valid, test)
+    owners = np.array([owner for owner, _ in cut])
+    parts = divided(count, valid, test)
+    return windows, {part: np.flatnonzero(np.isin(owners, members)) for part, members in parts.items()}

@@ -1,0 +1,294 @@
+"""Everything a run is told: one tree of settings, from presets, YAML or TOML files, and the command line.
+
+Every setting has a dotted name, `optimiser.lr`; what everybody sets has a short one too, `lr`. Options of the model and
+of the task, which differ from one to the next, stand in their sections: `model.blocks`, `task.delay`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from kreiss.errors import InputError, check_name
+from kreiss.layers import REGISTRY
+from kreiss.tasks import TASKS
+from kreiss.training.options import options_of, sentence, typed_options
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _listed(value: Any) -> Any:
+    """ "0, 0.9" as a list, for the command line."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+class Section(BaseModel):
+    """Settings that belong together; a name that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskSection(Section):
+    """The task and its own options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "copy"
+
+
+class ModelSection(Section):
+    """The network: a layer of the registry with its own options, an embedding of symbols, dropout, a readout."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "nnrnn"
+    hidden: PositiveInt = Field(128, description="size of the hidden state")
+    layers: PositiveInt = Field(1, description="layers on top of one another")
+    bidirectional: bool = Field(False, description="whether a second direction runs from the end")
+    embedding: NonNegativeInt = Field(0, description="size of trained vectors for symbols; 0 leaves them one-hot")
+    dropout: Share = Field(0.0, description="between layers and before the readout")
+    dtype: Literal["float32", "float64"] = Field("float32", description="of the parameters")
+
+
+class OptimiserSection(Section):
+    """The optimiser, its groups, penalties and clipping."""
+
+    name: Literal["rmsprop", "adam", "adamw", "sgd"] = "rmsprop"
+    lr: Amount = Field(1e-3, description="learning rate")
+    orthogonal_lr: Amount | None = Field(None, description="of orthogonal factors; by default as `lr`")
+    coupling_decay: Amount = Field(0.0, description="weight decay of couplings T")
+    weight_decay: Amount = Field(0.0, description="of all else")
+    alpha: Share = Field(0.99, description="smoothing of RMSprop")
+    betas: Annotated[tuple[Share, Share], BeforeValidator(_listed)] = Field((0.9, 0.999), description="of Adam")
+    momentum: Amount = Field(0.0, description="of SGD and RMSprop")
+    eps: Amount = Field(1e-8, description="of RMSprop and Adam")
+    radius: Amount = Field(0.0, description="δ of the penalty δ‖1 − γ‖² on eigenvalue moduli")
+    reduction: Literal["sum", "mean"] = Field("sum", description="of that penalty over the blocks of a matrix")
+    clip_norm: Amount | None = Field(None, description="largest norm of all gradients together")
+    clip_value: Amount | None = Field(None, description="largest entry of any gradient")
+    rebase_every: NonNegativeInt = Field(0, description="updates between moves of trivialization bases; 0 for none")
+
+
+class ScheduleSection(Section):
+    """How the learning rates change: not at all, down after an evaluation without improvement, or along a cosine."""
+
+    name: Literal["constant", "plateau", "cosine"] = "constant"
+    factor: Share = Field(0.5, description="of plateau: what the rates are multiplied by")
+    patience: NonNegativeInt = Field(0, description="of plateau: evaluations without improvement that are let pass")
+    warmup: NonNegativeInt = Field(0, description="updates over which the rates rise from 0")
+    minimum: Share = Field(0.0, description="of cosine: share of the rates that is left at the end")
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    task: TaskSection = Field(default_factory=TaskSection)
+    model: ModelSection = Field(default_factory=ModelSection)
+    optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
+    schedule: ScheduleSection = Field(default_factory=ScheduleSection)
+    steps: PositiveInt | None = Field(None, description="updates; 1,500 by default where the task has no epochs")
+    epochs: PositiveInt | None = Field(None, description="instead of steps, where the task has epochs; 10 by default")
+    batch: PositiveInt = Field(10, description="sequences of an update")
+    accumulate: PositiveInt = Field(1, description="pieces that a batch is worked through in, to save memory")
+    eval_batch: PositiveInt = Field(100, description="sequences at a time in evaluations")
+    eval_every: PositiveInt | None = Field(None, description="updates between evaluations; an epoch, or a tenth of all")
+    checkpoint_every: PositiveInt | None = Field(None, description="updates between checkpoints; by default a minute")
+    log_every: PositiveInt = Field(10, description="updates between records of the training loss")
+    patience: PositiveInt | None = Field(None, description="stop after so many evaluations without improvement")
+    precision: Literal["float32", "bf16", "fp16"] = Field("float32", description="of autocast")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, or auto")
+    seed: int = Field(0, description="of initial values, training data and dropout")
+    on_nan: Literal["stop", "skip"] = Field("stop", description="what to do when a number is not finite")
+    track: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...], BeforeValidator(_listed)] = (
+        Field((), description="other programs that get the records too")
+    )
+
+
+# short name → dotted name, for what everybody sets
+SHORT = {
+    "task": "task.name",
+    "model": "model.name",
+    "hidden": "model.hidden",
+    "layers": "model.layers",
+    "bidirectional": "model.bidirectional",
+    "embedding": "model.embedding",
+    "dropout": "model.dropout",
+    "optimiser": "optimiser.name",
+    "lr": "optimiser.lr",
+    "orthogonal_lr": "optimiser.orthogonal_lr",
+    "clip_norm": "optimiser.clip_norm",
+    "schedule": "schedule.name",
+}
+SECTIONS = ("task", "model", "optimiser", "schedule")
+
+# arguments of layers that are settings under other names, or that the network decides
+LAYER_OWN = ("input_size", "hidden_size", "num_layers", "batch_first", "dropout", "bidirectional")
+
+
+# ---------------------------------------------------------------- from names and values to a Config
+
+
+def resolved(*sources: Mapping[str, Any], given: tuple[str, ...] = ()) -> Config:
+    """The settings of several sources, each stronger than those before it.
+
+    Args:
+        sources: settings by nested, dotted or short names.
+        given: sections that only describe an object of the user's, "task" or "model", and need not be buildable.
+    """
+    names: dict[str, Any] = {}
+    for source in sources:
+        names.update(dotted(source))
+    tree: dict[str, Any] = {}
+    for name, value in names.items():
+        section, _, rest = name.rpartition(".")
+        (tree.setdefault(section, {}) if section else tree)[rest] = value
+    _check_names(tree)
+    _check_choices(tree, given)
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError as error:
+        raise sentence(error) from error
+    if config.steps and config.epochs:
+        raise InputError(
+            f"either `steps` or `epochs` must be given; got steps={config.steps} and epochs={config.epochs}. "
+            "Leave one out."
+        )
+    if config.optimiser.clip_norm is not None and config.optimiser.clip_value is not None:
+        raise InputError(
+            f"gradients must be clipped by norm or by value; got clip_norm={config.optimiser.clip_norm} and "
+            f"clip_value={config.optimiser.clip_value}. Leave one out."
+        )
+    return config
+
+
+def dotted(source: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested, dotted and short names as dotted ones; dashes as underscores."""
+    found: dict[str, Any] = {}
+    for key, value in source.items():
+        name = prefix + str(key).replace("-", "_")
+        if isinstance(value, Mapping):
+            found.update(dotted(value, f"{name}."))
+        else:
+            found[SHORT.get(name, name)] = value
+    return found
+
+
+def _check_names(tree: dict[str, Any]) -> None:
+    """Raise for a name that no section knows, with the nearest one that is known."""
+    known = [name for name in Config.model_fields if name not in SECTIONS] + [*SHORT]
+    for section in SECTIONS:
+        known += [f"{section}.{name}" for name in _section(section).model_fields]
+    for name, value in tree.items():
+        inside = value if isinstance(value, dict) else {}
+        for full in [f"{name}.{key}" for key in inside] if isinstance(value, dict) else [name]:
+            if full not in known and name not in ("task", "model"):  # whose own options are checked with their class
+                raise _unknown(full, known)
+
+
+def _unknown(name: str, known: list[str]) -> InputError:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return InputError(f"unknown setting {name!r}.{hint} `kreiss show config` lists all of them.")
+
+
+def _section(name: str) -> type[Section]:
+    found = Config.model_fields[name].annotation
+    assert isinstance(found, type)
+    assert issubclass(found, Section)
+    return found
+
+
+def _check_choices(tree: dict[str, Any], given_sections: tuple[str, ...]) -> None:
+    """Check the names of task and model, and put their own options into their types."""
+    choices: tuple[tuple[str, Mapping[str, type], tuple[str, ...]], ...]
+    choices = (("task", TASKS, ()), ("model", REGISTRY, LAYER_OWN))
+    for section, registry, own in choices:
+        if section in given_sections:
+            continue
+        given = tree.setdefault(section, {})
+        fields = _section(section).model_fields
+        name = given.setdefault("name", fields["name"].default)
+        check_name(section, name, registry)
+        known = options_of(registry[name], without=own)
+        for key in given:
+            if key not in known and key not in fields:
+                raise _unknown(f"{section}.{key}", [f"{section}.{other}" for other in (*known, *fields)])
+        common = {key: value for key, value in given.items() if key in fields}
+        special = {key: value for key, value in given.items() if key not in fields}
+        tree[section] = {**common, **typed_options(section, special, known)}
+
+
+def own_options(section: TaskSection | ModelSection) -> dict[str, Any]:
+    """The options of a section that belong to the chosen task or layer alone."""
+    return dict(section.model_extra or {})
+
+
+# ---------------------------------------------------------------- files and words
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a YAML or TOML file; neither can run code."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"`{path}` must be a readable text file; got {_why(error)}. Check the name.") from error
+    try:
+        found = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        kind = "TOML" if path.suffix == ".toml" else "YAML"
+        where = " ".join(str(error).split())
+        raise InputError(f"`{path}` must be {kind}; got a file that is not: {where}. Correct it.") from error
+    if found is not None and not isinstance(found, dict):
+        raise InputError(
+            f"`{path}` must hold names and values; got a {type(found).__name__}. Write `name: value` lines."
+        )
+    return found or {}
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def written(config: Config) -> str:
+    """All settings as YAML, which `read_settings` reads back to the same."""
+    return yaml.safe_dump(json.loads(config.model_dump_json()), sort_keys=False)
+
+
+def words(tokens: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
+    """Plain words of a command line, and what stands behind `--name value`, `--name=value` and bare `--name`."""
+    plain: list[str] = []
+    settings: dict[str, Any] = {}
+    rest = list(tokens)
+    while rest:
+        token = rest.pop(0)
+        if not token.startswith("--"):
+            plain.append(token)
+            continue
+        name, equals, value = token.removeprefix("--").partition("=")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        settings[name] = scalar(value)
+    return plain, settings
+
+
+def scalar(text: str) -> Any:
+    """A word of the command line as number, truth value, nothing, list, or itself."""
+    try:
+        return {"true": True, "false": False, "null": None, "none": None}[text.lower()]
+    except KeyError:
+        pass
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    try:
+        return json.loads(text) if text.startswith("[") else text
+    except ValueError:
+        return text

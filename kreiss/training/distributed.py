@@ -1,0 +1,129 @@
+"""Several processes that train one model: each works on its columns of the same batch (`torchrun`)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map
+
+from kreiss.errors import InputError
+from kreiss.tasks import Batch
+
+NO_TARGET = -100  # torch's own mark of a step without target
+
+
+class Processes:
+    """This process among those that train together; alone unless `torchrun` started several.
+
+    Args:
+        device: where this process computes; decides between gloo and nccl.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0")) if self.count > 1 else 0
+        self.device = device
+        self.started = False
+        if self.count > 1 and not distributed.is_initialized():
+            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            self.started = True
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        """The model whose backward pass averages gradients over processes."""
+        if self.count == 1:
+            return model
+        places = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=places, broadcast_buffers=False)
+
+    def sum(self, *values: Tensor | float) -> list[float]:
+        """Sums over processes of some numbers, in one message; one wait for the device."""
+        packed = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=self.device).detach() for v in values])
+        if self.count > 1:
+            distributed.all_reduce(packed)
+        return packed.tolist()
+
+    def of_first(self, value: float) -> float:
+        """The number that the first process has, so that all decide alike."""
+        if self.count == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.float64, device=self.device)
+        distributed.broadcast(shared, 0)
+        return float(shared)
+
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """This tensor of every process; all have the same shape."""
+        if self.count == 1:
+            return [tensor]
+        here = tensor.to(self.device).contiguous()
+        found = [torch.empty_like(here) for _ in range(self.count)]
+        distributed.all_gather(found, here)
+        return found
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.count > 1:
+            distributed.barrier()
+
+    def close(self) -> None:
+        """Leave the group that this object started."""
+        if self.started:
+            distributed.destroy_process_group()
+
+
+# ---------------------------------------------------------------- pieces of a batch
+
+
+def pieces(batch: Batch, count: int, answers: str) -> list[Batch]:
+    """A batch cut along its sequences into `count` batches."""
+    if count == 1:
+        return [batch]
+    sequences = batch.inputs.shape[1]
+    if sequences < count:
+        raise InputError(
+            f"a batch must have a sequence for each of its pieces; got {sequences} sequences and {count} pieces "
+            "(processes × accumulate). Raise the batch size."
+        )
+    edges = [sequences * k // count for k in range(count + 1)]
+    along = 1 if answers == "every" else 0
+    return [
+        replace(
+            batch,
+            inputs=batch.inputs[:, low:high].contiguous(),
+            targets=batch.targets.narrow(along, low, high - low).contiguous(),
+            lengths=None if batch.lengths is None else batch.lengths[low:high],
+        )
+        for low, high in pairwise(edges)
+    ]
+
+
+def terms(batch: Batch, answers: str) -> int:
+    """How many terms the mean loss of a batch has, so that means of pieces can be put together."""
+    if batch.lengths is not None and answers == "every":
+        return int(batch.lengths.sum())
+    if batch.targets.is_floating_point():
+        return batch.targets.numel()
+    return int((batch.targets != NO_TARGET).sum())
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch on `device`."""
+    if batch.inputs.device == device:
+        return batch
+    lengths = None if batch.lengths is None else batch.lengths.to(device)
+    return replace(batch, inputs=batch.inputs.to(device), targets=batch.targets.to(device), lengths=lengths)
+
+
+def detached(state: Any) -> Any:
+    """A state that no gradient flows through."""
+    return tree_map(lambda tensor: tensor.detach() if isinstance(tensor, Tensor) else tensor, state)

@@ -1,0 +1,148 @@
+"""A whole network: what symbols become, recurrent layers, dropout, readout."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from kreiss.errors import InputError, check_name, check_size, check_tensor
+from kreiss.recorded import Recorded
+
+
+class Network(Recorded, nn.Module):
+    """A recurrent layer between an optional embedding and a linear readout: y_t = W h_t + c (nnRNN paper, eq. 1).
+
+    Symbols: W `readout.weight`, c `readout.bias`, h_t the output of `layer`.
+
+    Args:
+        layer: any layer of `kreiss.layers`, time first.
+        output_size: size of y.
+        answers: "every" for one y per step, "last" for one per sequence, read where each sequence ends.
+        symbols: how many symbols there are, where inputs are integers; 0 where they are vectors.
+        embedding: size of the trained vectors that symbols become; 0 leaves them one-hot.
+        dropout: probability of dropping an entry of h before the readout.
+        generator: for the initial values of embedding and readout.
+
+    Example:
+        >>> import kreiss, torch
+        >>> from kreiss.training import Network
+        >>> network = Network(kreiss.NNRNN(3, 8), output_size=2)
+        >>> output, state = network(torch.zeros(7, 5, 3))
+        >>> output.shape, state.shape
+        (torch.Size([7, 5, 2]), torch.Size([1, 5, 8]))
+    """
+
+    layer: Any
+
+    def __init__(
+        self,
+        layer: nn.Module,
+        output_size: int,
+        *,
+        answers: Literal["every", "last"] = "every",
+        symbols: int = 0,
+        embedding: int = 0,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_name("answers", answers, ("every", "last"))
+        self.output_size = check_size("output_size", output_size)
+        self.symbols = check_size("symbols", symbols, 0)
+        self.answers = answers
+        like = next(layer.parameters())
+        place: Any = {"device": like.device, "dtype": like.dtype}
+        self.embedding = nn.Embedding(symbols, embedding, **place) if embedding else None
+        self.layer = layer
+        self._check_layer()
+        self.dropout = nn.Dropout(dropout)
+        self.readout = nn.Linear(self._width(), output_size, **place)
+        self.reset_ends(generator)
+
+    def _check_layer(self) -> None:
+        wanted = self.embedding.embedding_dim if self.embedding is not None else self.symbols or self.layer.input_size
+        if self.layer.input_size != wanted:
+            raise InputError(
+                f"`layer` must take inputs of size {wanted}, which is what comes before it; got "
+                f"input_size={self.layer.input_size}. Make the layer with input_size={wanted}."
+            )
+        if self.layer.batch_first:
+            raise InputError("`layer` must run time first; got batch_first=True. Make the layer without it.")
+
+    def _width(self) -> int:
+        """Features that the layer puts out."""
+        return int(self.layer.hidden_size) * (2 if self.layer.bidirectional else 1)
+
+    @torch.no_grad()
+    def reset_ends(self, generator: torch.Generator | None = None) -> None:
+        """Draw embedding (standard normal) and readout (Glorot normal, c = 0) anew."""
+        if self.readout.weight.is_meta:
+            return
+        if self.embedding is not None:
+            self.embedding.weight.normal_(generator=generator)
+        nn.init.xavier_normal_(self.readout.weight, generator=generator)
+        nn.init.zeros_(self.readout.bias)
+
+    def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Outputs (T, B, output_size), or (B, output_size) for `answers="last"`, and the state at the end.
+
+        Args:
+            inputs: (T, B, features), or integers (T, B).
+            state: what an earlier call returned; zero by default.
+            lengths: valid steps of each sequence (B,); all by default.
+        """
+        hidden, state = self._hidden(self._vectors(inputs), state, lengths)
+        if self.answers == "last":
+            hidden = self._at_the_end(hidden, lengths)
+        return self.readout(self.dropout(hidden)), state
+
+    def _vectors(self, inputs: Tensor) -> Tensor:
+        """What the layer is given: vectors, or the symbols themselves where it looks up their columns."""
+        check_tensor("inputs", inputs)
+        if inputs.is_floating_point() or not self.symbols:
+            return inputs
+        if self.embedding is not None:
+            return self.embedding(inputs)
+        if getattr(self.layer, "takes_symbols", False):
+            return inputs
+        return F.one_hot(inputs, self.symbols).to(self.readout.weight.dtype)
+
+    def _hidden(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+        """The layer's outputs; packed only where it matters, for a direction that starts at the end of a sequence."""
+        with self._precision(x.device):
+            if lengths is None or not self.layer.bidirectional:
+                return self.layer(x, state)
+            packed, state = self.layer(pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False), state)
+            return pad_packed_sequence(packed, total_length=len(x))[0], state
+
+    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        """torch's own LSTM and GRU have no half precision on some processors; they run in single precision on all."""
+        on_cpu = isinstance(self.layer, nn.RNNBase) and device.type == "cpu"
+        return torch.autocast("cpu", enabled=False) if on_cpu else nullcontext()
+
+    def _at_the_end(self, hidden: Tensor, lengths: Tensor | None) -> Tensor:
+        """(B, features): the forward direction at the last valid step, the backward one at the first."""
+        if lengths is None:
+            last = hidden[-1]
+        else:
+            last = hidden[lengths.to(hidden.device) - 1, torch.arange(hidden.shape[1], device=hidden.device)]
+        if not self.layer.bidirectional:
+            return last
+        half = hidden.shape[-1] // 2
+        return torch.cat((last[:, :half], hidden[0, :, half:]), -1)
+
+    def init_state(self, batch_size: int | None = None) -> Any:
+        """The zero state of the layer."""
+        return self.layer.init_state(batch_size)
+
+    def freeze(self) -> Self:
+        """A copy for inference and export: recurrent matrices computed once, no gradients."""
+        frozen = copy.deepcopy(self)
+        frozen.layer = self.layer.freeze()
+        return frozen.requires_grad_(False).eval()

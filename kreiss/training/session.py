@@ -1,0 +1,246 @@
+"""One process's work on a run, from opening its folder to the test of its best validation."""
+
+from __future__ import annotations
+
+import copy
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kreiss.errors import InputError, RunError
+from kreiss.tasks import Task
+from kreiss.training import checkpoint, display, saving, storage
+from kreiss.training.config import Config
+from kreiss.training.distributed import Processes
+from kreiss.training.guard import Interruption
+from kreiss.training.loop import Training
+from kreiss.training.record import RunFolder, read_records
+from kreiss.training.spectrum import glance
+from kreiss.training.trackers import Tracker, open_trackers
+
+MINUTE = 60.0  # between checkpoints, unless a number of updates is given
+
+
+@dataclass
+class Run:
+    """What a run came to.
+
+    Attributes:
+        model: with the weights of the best validation.
+        config: all settings, as resolved.
+        state: "finished" or "interrupted".
+        metrics: on the test set, of the best validation; empty if the run was interrupted.
+        records: everything that was measured on the way.
+        folder: of the run, if it has one.
+    """
+
+    model: nn.Module
+    config: Config
+    state: str
+    metrics: dict[str, float] = field(default_factory=dict)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    folder: Path | None = None
+
+
+class Session:
+    """One process's work on a run: from opening its folder to closing it.
+
+    Args:
+        which: the checkpoint to go on from, or None to start.
+        others: as in `run`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        out: Path | None,
+        model: nn.Module,
+        task: Task,
+        processes: Processes,
+        show: str,
+        which: str | None,
+    ) -> None:
+        self.config, self.out, self.model, self.task, self.processes = config, out, model, task, processes
+        self.training = Training(model, task, config, processes)
+        self.records: list[dict[str, Any]] = []
+        self.best: dict[str, torch.Tensor] | None = None  # kept here where there is no folder
+        self.folder: RunFolder | None = None
+        if which is not None:
+            self._restore(which)
+        self.trackers: list[Tracker] = []
+        self.display = display.Display(0, task.metric, None, dict)
+        if processes.first:
+            self._open(show, which is not None)
+        self.saved = time.monotonic()
+
+    def _restore(self, which: str) -> None:
+        assert self.out is not None
+        tensors, content = checkpoint.read_checkpoint(self.out, which)
+        prefix = saving.MODEL
+        self.model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+        self.training.restore(tensors, content)
+        self.records = read_records(self.out, content["updates"])
+        self._note_good()
+
+    def _open(self, show: str, going_on: bool) -> None:
+        assert self.config.steps is not None
+        done = self.training.updates
+        if self.out is not None:
+            self.folder = (
+                RunFolder.reopen(self.out, done, self.config) if going_on else RunFolder.create(self.out, self.config)
+            )
+        self.trackers = open_trackers(self.config, self.out, done)
+        baseline = self.task.baseline().get(self.task.metric)
+        made = display.choose(show)
+        self.display = made(self.config.steps, self.task.metric, baseline, lambda: glance(self.model))
+        self.display.start(self.config, str(self.out or "not saved"), done)
+
+    # ------------------------------------------------------------ going
+
+    def go(self, interruption: Interruption) -> Run:
+        """All updates that are left, then the test."""
+        try:
+            interrupted = self._updates(interruption)
+            metrics = {} if interrupted else self._test()
+            self._end("interrupted" if interrupted else "finished")
+        except RunError as error:
+            self._fail(str(error))
+            raise
+        finally:
+            self._close()
+        state = "interrupted" if interrupted else "finished"
+        return Run(self.model, self.config, state, metrics, self.records, self.out)
+
+    def _updates(self, interruption: Interruption) -> bool:
+        """Whether someone asked to stop before the end."""
+        training, config = self.training, self.config
+        assert config.eval_every is not None
+        clock = time.monotonic()
+        while not training.done:
+            now = training.update()
+            self.display.show(now)
+            if now.update % config.log_every == 0 or training.done:
+                self._log(now)
+            evaluated = now.update % config.eval_every == 0 or training.done
+            if evaluated:
+                self._validate()
+            asked = (
+                bool(self.processes.sum(float(interruption.asked))[0])
+                if self.processes.count > 1
+                else interruption.asked
+            )
+            clock, training.seconds = time.monotonic(), training.seconds + time.monotonic() - clock
+            if asked or training.done or self._due(evaluated):
+                self.save()
+            if asked and not training.done:
+                return True
+        return False
+
+    def _asked(self, interruption: Interruption) -> bool:
+        """Whether any process was asked to stop."""
+        if self.processes.count == 1:
+            return interruption.asked
+        return bool(self.processes.sum(float(interruption.asked))[0])
+
+    def _log(self, now: display.Now) -> None:
+        record: dict[str, Any] = {"update": now.update, "loss": self.training.mean_loss(), "gradient_norm": now.norm}
+        record["lr"] = self.training.optimiser.param_groups[-1]["lr"]
+        if self.training.guard.skipped:
+            record["skipped"] = self.training.guard.skipped
+        self._record({name: value for name, value in record.items() if value is not None})
+
+    def _validate(self) -> None:
+        metrics = self.training.evaluate("valid")
+        improved = self.training.observe(metrics)
+        if improved and self.processes.first:
+            self._keep_best(metrics)
+        self._record({"update": self.training.updates, "split": "valid", **metrics, **glance(self.model)})
+
+    def _keep_best(self, metrics: dict[str, float]) -> None:
+        if self.out is None:
+            self.best = copy.deepcopy(self.model.state_dict())
+            return
+        content = {**self._described(), "update": self.training.updates, "metrics": metrics}
+        storage.write_tensors(self.out / checkpoint.BEST, self.model.state_dict(), content)
+
+    def _described(self) -> dict[str, Any]:
+        """The JSON that builds the model again, where kreiss can."""
+        try:
+            return saving.content_of(self.model)
+        except InputError:
+            return {"format": 1}
+
+    def _due(self, evaluated: bool) -> bool:
+        """Whether it is time for a checkpoint; the first process's clock decides for all."""
+        every = self.config.checkpoint_every
+        if every is not None:
+            return self.training.updates % every == 0
+        late = evaluated or time.monotonic() - self.saved >= MINUTE
+        return bool(self.processes.of_first(float(late)))
+
+    def save(self) -> None:
+        """Write a checkpoint; all processes take part, the first one writes."""
+        if self.out is None:
+            return
+        tensors, content = self.training.kept()
+        self.saved = time.monotonic()
+        if self.folder is not None:
+            self.folder.sync()
+            checkpoint.write_checkpoint(self.folder.path, tensors, {**self._described(), **content})
+            self.folder.set_status("running", self.training.updates)
+            self._note_good()
+
+    def _note_good(self) -> None:
+        path = (self.out or Path()) / checkpoint.LAST
+        self.training.last_good = f"The last good checkpoint is {path} (update {self.training.updates})"
+
+    def _test(self) -> dict[str, float]:
+        """Metrics of the best validation on the test set, asked for once."""
+        self._load_best()
+        metrics = self.training.evaluate("test")
+        self._record({"update": self.training.updates, "split": "test", **metrics, **glance(self.model)})
+        return metrics
+
+    def _load_best(self) -> None:
+        self.processes.wait()  # until the first has written it
+        path = None if self.out is None else self.out / checkpoint.BEST
+        if path is not None and path.exists():
+            self.best = storage.read_tensors(path)[0]
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
+
+    # ------------------------------------------------------------ records and the end
+
+    def _record(self, record: dict[str, Any]) -> None:
+        record = {**record, "seconds": round(self.training.seconds, 3)}
+        self.records.append(record)
+        if self.folder is not None:
+            self.folder.append(record)
+        numbers = {key: value for key, value in record.items() if key not in ("update", "split")}
+        prefix = f"{record['split']}/" if "split" in record else "train/"
+        for tracker in self.trackers:
+            tracker.log(record["update"], {prefix + key: value for key, value in numbers.items()})
+        self.display.record(record)
+
+    def _end(self, state: str) -> None:
+        if self.folder is not None:
+            self.folder.set_status(state, self.training.updates)
+        if state == "interrupted" and self.folder is not None:
+            self.display.say(f"interrupted at update {self.training.updates}; go on with: kreiss resume {self.out}")
+
+    def _fail(self, message: str) -> None:
+        if self.folder is not None:
+            with suppress(RunError):  # the disk is full: the error itself is on its way
+                self.folder.set_status("failed", self.training.updates, message)
+
+    def _close(self) -> None:
+        self.display.close()
+        for tracker in self.trackers:
+            tracker.close()
+        if self.folder is not None:
+            self.folder.close()

@@ -1,0 +1,137 @@
+"""Files of tensors: safetensors with JSON beside them, written whole or not at all, with a checksum inside.
+
+Nothing here can run code: tensors are bytes and the rest is JSON. A file is refused unless every byte of it is the byte
+that was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from kreiss.errors import InputError, RunError
+
+NO_CHECKSUM = "0" * 64  # stands in the file while the checksum is computed
+FIELD = "kreiss"  # our JSON in safetensors' own metadata
+COMPLEX = "kreiss.complex"  # names of complex tensors: they are kept as pairs of real numbers
+
+# ---------------------------------------------------------------- bytes on disk
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put `content` at `path` so that at every moment there is the old file or the new one, also after a power cut."""
+    partial = partial_name(path)
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise RunError(
+            f"`{path}` could not be written: {error.strerror or error}. What was there before is still there; "
+            "make room or choose another folder."
+        ) from error
+
+
+def partial_name(path: Path) -> Path:
+    """The name that a file has while it is written, in the same folder so that renaming it is one step."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in `folder` outlast a power cut, where the system can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # some systems do not open folders
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+# ---------------------------------------------------------------- tensors and JSON
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
+    """Write tensors and the JSON `content` to one file."""
+    write_whole(path, packed(tensors, content))
+
+
+def packed(tensors: dict[str, Tensor], content: dict[str, Any]) -> bytes:
+    """The bytes of a file."""
+    metadata = {
+        FIELD: json.dumps(content),
+        COMPLEX: json.dumps([name for name, tensor in tensors.items() if tensor.is_complex()]),
+        "checksum": NO_CHECKSUM,
+    }
+    data = safetensors.torch.save({name: _storable(tensor) for name, tensor in tensors.items()}, metadata)
+    return data.replace(NO_CHECKSUM.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def _storable(tensor: Tensor) -> Tensor:
+    """On the CPU, contiguous, real, and sharing memory with no other: what safetensors takes."""
+    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and JSON of a file that `write_tensors` wrote; any other file is refused."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"`{path}` must be a readable file; got {error.strerror or error}. Check the name of the file."
+        ) from error
+    metadata = _checked_metadata(path, data)
+    tensors = safetensors.torch.load(data)
+    for name in json.loads(metadata[COMPLEX]):
+        tensors[name] = torch.view_as_complex(tensors[name])
+    return tensors, json.loads(metadata[FIELD])
+
+
+def _checked_metadata(path: Path, data: bytes) -> dict[str, str]:
+    """The file's metadata, after its checksum was found right."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + length]) if 0 < length <= len(data) - 8 else None
+        metadata = header["__metadata__"] if header else {}
+        checksum = metadata["checksum"].encode()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _not_ours(path, data) from error
+    if not metadata or FIELD not in metadata:
+        raise _not_ours(path, data)
+    at = data.find(checksum, 8, 8 + length)
+    zeroed = data[:at] + NO_CHECKSUM.encode() + data[at + len(checksum) :]
+    found = hashlib.sha256(zeroed).hexdigest()
+    if found.encode() != checksum:
+        raise damaged(path, f"checksum {found[:12]}… where {checksum.decode()[:12]}… was written")
+    return metadata
+
+
+def _not_ours(path: Path, data: bytes) -> RunError:
+    if not data:
+        return damaged(path, "an empty file")
+    if data[:1] == b"\x80" or data[:2] == b"PK":
+        return RunError(
+            f"`{path}` must be a safetensors file written by kreiss; got a Python pickle or an archive of one, which "
+            "could run code and is never opened. Use the original file."
+        )
+    return damaged(path, "something that is cut short, damaged, or not written by kreiss")
+
+
+def damaged(path: Path, evidence: str) -> RunError:
+    """The error for a file that is not what was written."""
+    return RunError(f"`{path}` must be a whole file written by kreiss; got {evidence}. Use another copy of it.")

@@ -1,0 +1,199 @@
+"""A stream gives what the whole sequence gives; the last state alone is the last state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import kreiss
+from catalogue import LAYERS, OURS
+from kreiss.recurrence import kernel, reference_only
+
+by_layer = pytest.mark.parametrize("name", LAYERS)
+by_our_layer = pytest.mark.parametrize("name", OURS)
+
+
+def made(name, **options):
+    return LAYERS[name](3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1), **options)
+
+
+# ---------------------------------------------------------------- streams
+
+
+@by_layer
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("batch", [None, 4])
+def test_steps_and_chunks_join_to_the_whole_sequence(name, num_layers, batch):
+    layer = made(name, num_layers=num_layers)
+    x = torch.randn(9, *([] if batch is None else [batch]), 3, dtype=torch.float64)
+    whole, last = layer(x)
+    stream = kreiss.Stream(layer, batch)
+    parts = [stream.feed(x[:2]), stream.step(x[2])[None].clone(), stream.step(x[3])[None].clone(), stream.feed(x[4:])]
+    torch.testing.assert_close(torch.cat(parts), whole.detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(stream.state, last, rtol=1e-12, atol=1e-12)
+    stream.reset()
+    torch.testing.assert_close(stream.step(x[0]), whole[0].detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_stream_is_batch_first_where_its_layer_is():
+    layer = kreiss.NNRNN(3, 6, batch_first=True)
+    x = torch.randn(4, 7, 3)
+    stream = kreiss.Stream(layer, 4)
+    joined = torch.cat([stream.feed(x[:, :3]), stream.feed(x[:, 3:])], 1)
+    torch.testing.assert_close(joined, layer(x)[0].detach())
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_a_stream_takes_symbols(batch, dtype):
+    layer = kreiss.RNN(5, 6)
+    x = torch.randint(5, (7,) if batch is None else (7, batch)).to(dtype)
+    stream = kreiss.Stream(layer, batch)
+    stepped = torch.stack([stream.step(symbol).clone() for symbol in x])
+    torch.testing.assert_close(stepped, layer(x)[0].detach())
+
+
+def test_training_a_layer_does_not_change_its_stream():
+    layer = kreiss.NNRNN(3, 6)
+    stream, x = kreiss.Stream(layer), torch.randn(3)
+    before = stream.step(x).clone()
+    with torch.no_grad():
+        layer.angle_l0.add_(1.0)
+    stream.reset()
+    assert torch.equal(stream.step(x), before)
+
+
+def test_a_state_can_be_set_and_is_not_shared():
+    layer = kreiss.NNRNN(3, 6)
+    x = torch.randn(8, 2, 3)
+    middle = layer(x[:5])[1].detach()
+    stream = kreiss.Stream(layer, 2)
+    stream.state = middle
+    torch.testing.assert_close(stream.feed(x[5:]), layer(x)[0][5:].detach(), rtol=1e-5, atol=1e-6)
+    kept = middle.clone()
+    stream.step(x[0])
+    assert torch.equal(middle, kept)
+
+
+class Operations(TorchDispatchMode):
+    """The torch operations that run inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.seen.append(str(function))
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.skipif(kernel.library() is None, reason="the kernel is not built here")
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_step_on_the_kernel_runs_no_torch_operation_and_so_allocates_nothing(batch):
+    stream = kreiss.Stream(kreiss.NNRNN(3, 6, 2), batch)
+    x = torch.randn(batch, 3)
+    places = {stream.step(x).data_ptr() for _ in range(6)}
+    assert len(places) == 2
+    with Operations() as operations:
+        stream.step(x)
+    assert operations.seen == []
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: kreiss.Stream(torch.nn.Linear(2, 2)), TypeError, "must be a recurrent layer of kreiss; got Linear"),
+        (lambda: kreiss.Stream(kreiss.NNRNN(3, 4, bidirectional=True)), ValueError, "needs a layer of one direction"),
+        (lambda: kreiss.Stream(kreiss.NNRNN(3, 4), 0), ValueError, "batch_size"),
+        (lambda: kreiss.Stream(kreiss.NNRNN(3, 4)).step(torch.randn(2, 3)), ValueError, "must be one step, 1-D"),
+        (lambda: kreiss.Stream(kreiss.NNRNN(3, 4), 2).step(torch.randn(3, 3)), ValueError, "must be one step, 2-D"),
+        (lambda: kreiss.Stream(kreiss.NNRNN(3, 4)).step(torch.randn(4)), ValueError, "must be input_size=3; got 4"),
+        (lambda: kreiss.Stream(kreiss.NNRNN(3, 4)).step(torch.randn(3).double()), ValueError, "must be torch.float32"),
+        (lambda: kreiss.Stream(kreiss.NNRNN(3, 4)).step(torch.tensor(3)), ValueError, "symbols in `input` must be in"),
+        (lambda: setattr(kreiss.Stream(kreiss.NNRNN(3, 4)), "state", torch.zeros(4)), ValueError, r"shape \(1, 4\)"),
+    ],
+)
+def test_what_a_stream_cannot_use_is_refused_in_a_sentence(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+# ---------------------------------------------------------------- the last state alone
+
+
+@by_our_layer
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_the_final_state_and_its_gradients_are_those_of_forward(name, bidirectional, num_layers):
+    layer = made(name, num_layers=num_layers, bidirectional=bidirectional)
+    x = torch.randn(23, 4, 3, dtype=torch.float64, requires_grad=True)
+    h0 = 0.1 * torch.randn(num_layers * (1 + bidirectional), 4, 6, dtype=torch.float64)
+    h0.requires_grad_()
+    inputs = [x, h0, *layer.parameters()]
+    weight = torch.randn_like(h0)
+    found = layer.final_state(x, h0)
+    wanted = layer(x, h0)[1]
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    ours = torch.autograd.grad((found * weight).sum(), inputs)
+    theirs = torch.autograd.grad((wanted * weight).sum(), inputs)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+@by_layer
+def test_the_final_state_of_packed_unbatched_and_symbol_input_is_that_of_forward(name):
+    layer = made(name)
+    packed = pack_sequence([torch.randn(n, 3, dtype=torch.float64) for n in (4, 11, 7)], enforce_sorted=False)
+    for x in (packed, torch.randn(10, 3, dtype=torch.float64)):
+        for one, other in zip(tensors(layer.final_state(x)), tensors(layer(x)[1]), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    if name in OURS:
+        symbols = torch.randint(3, (12, 2))
+        torch.testing.assert_close(layer.final_state(symbols), layer(symbols)[1], rtol=1e-12, atol=1e-12)
+
+
+def tensors(state):
+    return state if isinstance(state, tuple) else (state,)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.integers(1, 40),
+    batch=st.integers(1, 5),
+    n=st.integers(1, 20),
+    inputs=st.sampled_from([1, 3, 40]),
+    nonlinearity=st.sampled_from(["identity", "tanh", "relu", "modrelu"]),
+    ragged=st.booleans(),
+    reverse=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_the_last_state_of_any_shape_is_that_of_the_plain_loop(
+    steps, batch, n, inputs, nonlinearity, ragged, reverse, seed
+):
+    g = torch.Generator().manual_seed(seed)
+    draw = lambda *shape: torch.randn(shape, generator=g, dtype=torch.float64)  # noqa: E731
+    x, weight, matrix, h0, bias = (
+        draw(steps, batch, inputs), draw(n, inputs), draw(n, n) / n**0.5, draw(batch, n), draw(n) / 10,
+    )  # fmt: skip
+    leaves = [tensor.requires_grad_() for tensor in (x, weight, matrix, h0, bias)]
+    lengths = torch.randint(1, steps + 1, (batch,), generator=g) if ragged else None
+    options = {"nonlinearity": nonlinearity, "bias": bias, "lengths": lengths, "reverse": reverse}
+    found = kreiss.recurrence.last_state(x, weight, matrix, h0, **options)
+    with reference_only():
+        wanted = kreiss.recurrence.last_state(x, weight, matrix, h0, **options)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    outer = draw(batch, n)
+    for one, other in zip(
+        torch.autograd.grad(found, leaves, outer), torch.autograd.grad(wanted, leaves, outer), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7 * max(1.0, float(other.abs().max())))
+
+
+def test_second_derivatives_of_the_final_state_are_right():
+    layer = kreiss.RNN(2, 3, dtype=torch.float64)
+    x = torch.randn(5, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(layer.final_state, (x,))
