@@ -85,7 +85,18 @@ _HOME = {
     "save": "training",
     "soft_orthogonality": "training",
 }
-_ROOMS = ("catalogue", "errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
+_ROOMS = (
+    "analysis",
+    "catalogue",
+    "errors",
+    "layers",
+    "linalg",
+    "recurrence",
+    "report",
+    "sets",
+    "tasks",
+    "training",
+)
 
 __all__ = [
     "ENRNN",
