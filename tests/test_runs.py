@@ -565,7 +565,8 @@ def test_fit_puts_a_readout_on_a_layer_of_the_users_own():
         pass
 
     run = kreiss.fit(Mine(10, 4), Copy(delay=2), steps=2, show="quiet")
-    assert isinstance(run.model, kreiss.training.Network) and isinstance(run.model.layer, Mine)
+    assert isinstance(run.model, kreiss.training.Network)
+    assert isinstance(run.model.layer, Mine)
 
 
 @pytest.mark.parametrize(
