@@ -109,7 +109,19 @@ _HOME = {
     "save": "training",
     "soft_orthogonality": "training",
 }
-_ROOMS = ("catalogue", "errors", "layers", "linalg", "optim", "recurrence", "sets", "tasks", "training")
+_ROOMS = (
+    "analysis",
+    "catalogue",
+    "errors",
+    "layers",
+    "linalg",
+    "optim",
+    "recurrence",
+    "report",
+    "sets",
+    "tasks",
+    "training",
+)
 
 __all__ = [
     "ENRNN",
