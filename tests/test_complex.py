@@ -181,7 +181,7 @@ def test_modrelu_on_the_modulus_commutes_with_a_turn_of_the_phase():
 UNITARY: dict[str, Callable[..., Any]] = {
     "scurnn": kreiss.ScuRNN,
     "urnn": kreiss.URNN,
-    "eurnn": lambda *sizes, **options: kreiss.EURNN(*sizes, capacity=sizes[1], **options),
+    "eurnn": lambda *sizes, **options: kreiss.EURNN(*sizes, capacity=sizes[1], **options),  # the full one
     "eurnn-fft": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, **options),
     "fullurnn": kreiss.FullURNN,
 }
@@ -190,30 +190,29 @@ by_unitary_layer = pytest.mark.parametrize("name", UNITARY)
 
 @by_unitary_layer
 def test_the_error_is_rounding_alone_after_ten_thousand_steps(name):
-    layer = UNITARY[name](2, 6)
-    optimizer = torch.optim.RMSprop([getattr(layer, key) for key in layer.free_roles()], lr=1e-3)
-    target = linalg.real_image(initial.random_unitary(6, seeded(1))).float()
+    layer = UNITARY[name](2, 3)
+    held, free = layer.sets["l0"], layer._free("l0")
+    optimizer = torch.optim.RMSprop(free, lr=1e-3)
+    target = initial.random_unitary(3, seeded(1)).to(torch.complex64)
     for _ in range(10_000):
         optimizer.zero_grad()
-        (layer.weight_hh_l0 - target).square().sum().backward()
+        torch.view_as_real(held.complex(*free) - target).square().sum().backward()
         optimizer.step()
     assert layer.constraint_error() <= 1e-5
 
 
 def test_ten_thousand_multiplicative_steps_leave_rounding_alone():
-    layer = kreiss.FullURNN(2, 6)
-    matrix = nn.Parameter(torch.linalg.qr(torch.randn(6, 6, dtype=torch.complex64, generator=seeded(0)))[0])
-    optimizers = [kreiss.optim.Stiefel(layer, lr=1e-3), kreiss.optim.Stiefel([matrix], lr=1e-3)]
-    target = initial.random_unitary(6, seeded(1)).to(torch.complex64)
-    for _ in range(10_000):
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        (layer.weight_hh_l0 - linalg.real_image(target)).square().sum().backward()
-        (matrix - target).abs().square().sum().backward()
+    layer = kreiss.FullURNN(2, 8)
+    matrix = nn.Parameter(torch.linalg.qr(torch.randn(8, 8, dtype=torch.complex64, generator=seeded(0)))[0])
+    optimizers = [kreiss.optim.Stiefel(layer, lr=1e-2), kreiss.optim.Stiefel([matrix], lr=1e-2)]
+    for step in range(10_000):
+        if step % 100 == 0:  # a direction that changes keeps the matrix moving
+            matrix.grad = torch.randn(8, 8, dtype=torch.complex64, generator=seeded(step))
+            layer.unitary_l0.grad = torch.randn(64, generator=seeded(step))
         for optimizer in optimizers:
             optimizer.step()
     assert layer.constraint_error() <= 1e-5
-    assert (matrix.mH @ matrix - torch.eye(6)).abs().max() <= 1e-5
+    assert (matrix.mH @ matrix - torch.eye(8)).abs().max() <= 1e-5
 
 
 @by_unitary_layer
@@ -225,15 +224,21 @@ def test_the_norm_of_the_state_is_constant_over_a_thousand_linear_steps(name):
     assert torch.allclose(out.norm(dim=-1), h.norm(dim=-1).expand(1000, 3), rtol=1e-10)
 
 
-def distance_after_training(layer: nn.Module, target: Tensor, steps: int) -> float:
-    optimizer = torch.optim.Adam([getattr(layer, key) for key in layer.free_roles()], lr=0.1)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for _ in range(steps):
+def distance_after_descent(layer: nn.Module, target: Tensor, steps: int) -> float:
+    """Of V to the complex matrix `target`, in Frobenius norm, after L-BFGS on the numbers that make V."""
+    held, free, wanted = layer.sets["l0"], layer._free("l0"), linalg.complex_part(target)
+    optimizer = torch.optim.LBFGS(
+        free, max_iter=steps, history_size=50, line_search_fn="strong_wolfe", tolerance_grad=1e-7, tolerance_change=0
+    )
+
+    def closure() -> Tensor:
         optimizer.zero_grad()
-        (layer.weight_hh_l0 - target).square().sum().backward()
-        optimizer.step()
-        schedule.step()
-    return float((layer.weight_hh_l0 - target).detach().norm())
+        loss = torch.view_as_real(held.complex(*free) - wanted).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    optimizer.step(closure)
+    return float(closure()) ** 0.5
 
 
 def special(kind: str, n: int, seed: int) -> Tensor:
@@ -247,33 +252,33 @@ def special(kind: str, n: int, seed: int) -> Tensor:
     return linalg.real_image(c)
 
 
-def nearest(make: Callable[[int], nn.Module], target: Tensor, *, enough: float, starts: int, steps: int) -> float:
-    """The smallest distance from a few starts; no more of them once one is near enough."""
+def nearest(make: Callable[[int], nn.Module], target: Tensor, *, starts: int, steps: int) -> float:
+    """The smallest distance from a few starts; no more of them once one is within 1e-3."""
     best = float("inf")
     for seed in range(starts):
-        best = min(best, distance_after_training(make(seed), target, steps))
-        if best <= enough:
+        best = min(best, distance_after_descent(make(seed), target, steps))
+        if best <= 1e-3:
             break
     return best
 
 
 @pytest.mark.parametrize("kind", ["orthogonal", "unitary"])
-@pytest.mark.parametrize("name", ["scurnn", "eurnn", "fullurnn"])
+@pytest.mark.parametrize("name", ["scurnn", "eurnn"])
 def test_full_capacity_reaches_a_random_special_matrix_by_gradient_descent(name, kind):
     def make(seed: int) -> nn.Module:
         return UNITARY[name](2, 8, init="random", generator=seeded(seed), **double)
 
-    # charts have an edge, and angles have turning points, where descent from one start may end, not from all
-    assert nearest(make, special(kind, 8, 11), enough=1e-3, starts=6, steps=1200) <= 1e-3
+    # a chart has an edge, and angles have turning points, where descent from one start may end, not from all
+    assert nearest(make, special(kind, 8, 11), starts=4, steps=1000) <= 1e-3
 
 
 @pytest.mark.parametrize("kind", ["orthogonal", "unitary"])
-def test_multiplicative_steps_reach_a_random_special_matrix_from_any_start(kind):
+def test_multiplicative_steps_of_fullurnn_reach_a_random_special_matrix_from_any_start(kind):
     for seed in range(3):
         target = special(kind, 8, 20 + seed)
         layer = kreiss.FullURNN(2, 8, generator=seeded(seed), **double)
         optimizer = kreiss.optim.Stiefel(layer, lr=0.1)
-        for _ in range(1500):
+        for _ in range(200):
             optimizer.zero_grad()
             (layer.weight_hh_l0 - target).square().sum().backward()
             optimizer.step()
@@ -305,15 +310,15 @@ def test_urnn_does_not_reach_a_random_special_matrix_of_eight_units(kind):
     def make(seed: int) -> nn.Module:
         return kreiss.URNN(2, 8, generator=seeded(seed), **double)
 
-    assert nearest(make, special(kind, 8, 11), enough=1e-3, starts=4, steps=1200) > 0.1
+    assert nearest(make, special(kind, 8, 11), starts=3, steps=300) > 0.1
 
 
 def test_urnn_does_reach_a_random_special_matrix_of_three_units():
-    # the same descent: what stops it at eight units is the set
+    # by the same descent: what stops it at eight units is the set
     def make(seed: int) -> nn.Module:
         return kreiss.URNN(2, 3, generator=seeded(seed), **double)
 
-    assert nearest(make, special("unitary", 3, 11), enough=1e-3, starts=10, steps=1200) <= 1e-3
+    assert nearest(make, special("unitary", 3, 11), starts=3, steps=300) <= 1e-3
 
 
 @given(n=st.integers(1, 7), seed=st.integers(0, 1000), radius=st.sampled_from(["free", 0.9, 1.0]))
