@@ -40,6 +40,7 @@ FORMS: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 BATCH = 20
 SIZES = (128, 256, 512, 1024, 2048, 4096)
+UPDATES = {128: 8, 256: 6, 512: 6, 768: 4, 1024: 3}  # size of a layer → how often it is updated
 STEPS = 20  # of an update
 
 
@@ -69,20 +70,20 @@ def growth() -> dict[str, Any]:
             works[name] = lambda apply=apply, h=h: apply(h)
         dense = torch.randn(2 * n, 2 * n)
         works["dense"] = lambda dense=dense, h=h: h @ dense
-        found[str(n)] = taking_turns(works, 30, f"one step at N = {n}")
+        found[str(n)] = taking_turns(works, 40, f"one step at N = {n}")
     return found
 
 
 def updates() -> dict[str, Any]:
     """Milliseconds of a forward and backward pass over a short sequence, by the matrix and by the product."""
     found: dict[str, Any] = {}
-    for n in SIZES[:-2]:
+    for n, rounds in UPDATES.items():
         works = {}
         for name, (layer, options, _) in FORMS.items():
             for structured in (False, True):
                 made = layer(10, n, structured=structured, **options)
                 works[f"{name}, {'structured' if structured else 'dense'}"] = _update(made)
-        found[str(n)] = taking_turns(works, {128: 6, 256: 5, 512: 3, 1024: 2}[n], f"updates at N = {n}")
+        found[str(n)] = taking_turns(works, rounds, f"updates at N = {n}")
     return found
 
 

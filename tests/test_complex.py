@@ -17,9 +17,7 @@ import kreiss
 from catalogue import COMPLEX, STRUCTURED
 from kreiss import linalg
 from kreiss.layers import REGISTRY
-from kreiss.layers import urnn as urnn_module
 from kreiss.layers.complexlayer import ProductLayer
-from kreiss.layers.eurnn import SMALLEST_STRUCTURED, UNITS_PER_LAYER
 from kreiss.recurrence import reference_only
 from kreiss.sets import initial
 from kreiss.training import Network
@@ -348,18 +346,16 @@ def test_a_product_applied_factor_by_factor_is_the_matrix(name, n):
         assert torch.allclose(one, other, atol=1e-12)
 
 
-SMALL = SMALLEST_STRUCTURED // 2
-
-
 @pytest.mark.parametrize(
     ("make", "from_units"),
     [
-        (lambda n: kreiss.URNN(1, n, device="meta"), urnn_module.SMALLEST_STRUCTURED),
-        (lambda n: kreiss.EURNN(1, n, fft=True, device="meta"), SMALLEST_STRUCTURED),
-        (lambda n: kreiss.EURNN(1, n, device="meta"), SMALL),
-        (lambda n: kreiss.EURNN(1, n, capacity=8, device="meta"), max(SMALL, 8 * UNITS_PER_LAYER)),
+        (lambda n: kreiss.URNN(1, n, device="meta"), 512),
+        (lambda n: kreiss.EURNN(1, n, fft=True, device="meta"), 768),
+        (lambda n: kreiss.EURNN(1, n, device="meta"), 512),
+        (lambda n: kreiss.EURNN(1, n, capacity=8, device="meta"), 768),
+        (lambda n: kreiss.EURNN(1, n, capacity=32, device="meta"), 1536),
     ],
-    ids=["urnn", "eurnn-fft", "eurnn", "eurnn-8"],
+    ids=["urnn", "eurnn-fft", "eurnn", "eurnn-8", "eurnn-32"],
 )
 def test_large_layers_apply_the_product_and_small_ones_the_matrix_and_say_so(make, from_units):
     assert "applied='dense'" in repr(make(from_units - 1))

@@ -10,10 +10,20 @@ from kreiss.layers.base import LayerOptions
 from kreiss.layers.complexlayer import ProductLayer
 from kreiss.sets import Unitary
 
-SMALLEST_STRUCTURED = 512
-"""Units from which the FFT-style product is faster than the matrix; docs/complex.md has the measurement."""
+SMALLEST_STRUCTURED = 768
+"""Units from which a pass by the product is faster than by the matrix; docs/complex.md has the measurement."""
+SMALLEST_OF_FEW_LAYERS = 512
+"""The same for up to `FEW_LAYERS` layers of rotations."""
+FEW_LAYERS = 4
 UNITS_PER_LAYER = 48
-"""Units per layer of rotations from which a tunable product is faster than the matrix."""
+"""Units per layer of rotations from which a single step is faster too, which decides over long sequences."""
+
+
+def smallest_structured(layers: int | None) -> int:
+    """Units from which V is applied as a product, of so many layers or, for None, FFT-style."""
+    if layers is None:
+        return SMALLEST_STRUCTURED
+    return max(SMALLEST_OF_FEW_LAYERS if layers <= FEW_LAYERS else SMALLEST_STRUCTURED, UNITS_PER_LAYER * layers)
 
 
 class EURNN(ProductLayer):
@@ -74,7 +84,7 @@ class EURNN(ProductLayer):
             hidden_size,
             num_layers,
             structured=structured,
-            smallest_structured=SMALLEST_STRUCTURED if fft else max(SMALLEST_STRUCTURED // 2, UNITS_PER_LAYER * count),
+            smallest_structured=smallest_structured(None if fft else count),
             make_set=make_set,
             nonlinearity=nonlinearity,
             init=init,
