@@ -21,7 +21,7 @@ from kreiss import analysis
 from kreiss.commands import figures as figure_verb
 from kreiss.errors import InputError, MissingExtra
 from kreiss.report import page, plots, style
-from kreiss.report.analyses import analysed, described, of_matrix, of_network
+from kreiss.report.analyses import described, of_matrix, of_network
 from kreiss.report.figures import FIGURES, figure
 from kreiss.report.findings import percent, steps
 
@@ -192,8 +192,8 @@ class Read(HTMLParser):
 @pytest.fixture(scope="module")
 def matrix_page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("matrix")
-    np.save(folder / "v.npy", analysis.random_schur(10, 0.9, 0.2, 3))
-    return analysed(str(folder / "v.npy"), "all", folder / "out")
+    found = list(of_matrix(analysis.random_schur(10, 0.9, 0.2, 3), "all"))
+    return page.write("v.npy", "A matrix.", found, folder)
 
 
 @pytest.fixture(scope="module")

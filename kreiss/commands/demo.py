@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kreiss.errors import MissingExtra
+from kreiss.report import style
+from kreiss.report.plots import comparison
 from kreiss.training import building, fitting
 from kreiss.training.config import resolved
-from kreiss.training.picture import draw
 from kreiss.training.presets import PRESETS
 from kreiss.training.session import Run
 
@@ -43,7 +44,8 @@ def run(
 
 def _picture(records: dict[str, list[dict[str, Any]]], without: float, out: Path, console: Console) -> None:
     try:
-        console.print(f"picture: {draw(records, without, out / 'comparison.png')}", soft_wrap=True)
+        _, path = style.save(comparison(records, without), out / "comparison")
+        console.print(f"picture: {path}", soft_wrap=True)
     except MissingExtra as error:
         console.print(f"no picture: {error}", soft_wrap=True, markup=False)
 
