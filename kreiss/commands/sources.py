@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kreiss.errors import InputError, RunError
-from kreiss.report.findings import Finding
+if TYPE_CHECKING:
+    from kreiss.report.findings import Finding
 
 SEQUENCES = 4  # of the task that drive a network
 LONGEST = 2500  # steps of them that are followed
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """What is analysed.
 
     Attributes:
@@ -44,18 +41,26 @@ def source(path: Path, part: str) -> Source:
 
 def _of_network(path: Path, name: str, part: str) -> Source:
     from kreiss.report.analyses import described, of_network
-    from kreiss.training.record import is_run
     from kreiss.training.saving import load
 
     _check_there(path)
     network = load(path)
-    folder = next((place for place in (path, path.parent) if is_run(place)), None)
-    drive, why_not = _driven(network, folder) if folder is not None else (None, "")
+    drive, why_not = drive_of(network, path)
     said = f"driven by {drive.said}" if drive else "driven by Gaussian input of variance 1"
-    return Source(name, described(network, said) + why_not, _chained(folder, part, of_network(network, part, drive)))
+    about = described(network, said) + why_not
+    return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)))
+
+
+def _run_of(path: Path) -> Path | None:
+    """The folder of the run that `path` is, or lies in."""
+    from kreiss.training.record import is_run
+
+    return next((place for place in (path, path.parent) if is_run(place)), None)
 
 
 def _check_there(path: Path) -> None:
+    from kreiss.errors import InputError
+
     if not path.exists() and not str(path).startswith("hf:"):
         raise InputError(
             f"`{path}` must be a matrix in a .npy file, a saved model, a checkpoint or a run; got no such file. "
@@ -71,6 +76,7 @@ def _chained(folder: Path | None, part: str, findings: Iterator[Finding]) -> Ite
 
 
 def _history(folder: Path) -> Iterator[Finding]:
+    from kreiss.errors import RunError
     from kreiss.report.run_findings import run_findings
     from kreiss.training.building import make_task
     from kreiss.training.record import read_config, read_records
@@ -83,12 +89,16 @@ def _history(folder: Path) -> Iterator[Finding]:
     return run_findings(read_records(folder), read_spectra(folder), without)
 
 
-def _driven(network: Any, folder: Path) -> tuple[Any, str]:
-    """Held-out sequences of the task with its loss; or nothing and a sentence why, where the data are not here."""
+def drive_of(network: Any, path: Path) -> tuple[Any, str]:
+    """Held-out sequences of a run's task with its loss; or nothing, and a sentence why where the data are not here."""
+    from kreiss.errors import RunError
     from kreiss.report.network_findings import Drive
     from kreiss.training.building import make_task
     from kreiss.training.record import read_config
 
+    folder = _run_of(path)
+    if folder is None:
+        return None, ""
     config = read_config(folder)
     try:
         task = make_task(config)
@@ -99,9 +109,10 @@ def _driven(network: Any, folder: Path) -> tuple[Any, str]:
     inputs = batch.inputs if embedding is None else embedding(batch.inputs).detach()
     if len(inputs) > LONGEST:
         return None, f" The sequences of {config.task.name} are longer than the {LONGEST} steps that are followed."
-    return Drive(inputs, f"sequences of {config.task.name}", partial(_loss, network.eval(), task, batch)), ""
+    network.eval()
 
+    def loss(hidden: Any) -> Any:
+        """Summed over sequences, so that the gradient of each is its own."""
+        return task.loss(network.read(hidden, batch.lengths), batch) * hidden.shape[1]
 
-def _loss(network: Any, task: Any, batch: Any, hidden: Any) -> Any:
-    """The loss summed over sequences, so that the gradient of each is its own."""
-    return task.loss(network.read(hidden, batch.lengths), batch) * hidden.shape[1]
+    return Drive(inputs, f"sequences of {config.task.name}", loss), ""

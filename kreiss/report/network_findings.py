@@ -16,6 +16,7 @@ from kreiss.report.findings import Finding, counted, percent, steps
 from kreiss.report.style import canvas
 
 STEPS, BATCH = 100, 4  # of the random input that drives the network
+DESCENT = 300  # steps towards fixed points
 LARGEST_STATE = 256  # numbers up to which whole Jacobians are followed
 
 
@@ -194,7 +195,7 @@ def _found_points(system: Any, states: Tensor) -> Any:
     """Points near some of the states that were visited, and near rest."""
     visited = states[len(states) // 10 :].flatten(0, 1)
     chosen = visited[torch.randperm(len(visited), generator=torch.Generator().manual_seed(0))[:63]]
-    descent = 300 if system.state_size <= LARGEST_STATE else 100
+    descent = DESCENT if system.state_size <= LARGEST_STATE else DESCENT // 3
     newton = 20 if system.state_size <= 128 else 0
     starts = torch.cat([system.initial(1), chosen])
     return analysis.fixed_points(system, starts=starts, descent=descent, newton=newton)

@@ -89,5 +89,6 @@ def save(figure: Figure, path: Path) -> list[Path]:
     with style():
         vector, raster = path.with_suffix(".svg"), path.with_suffix(".png")
         figure.savefig(vector, metadata={"Date": None})
+        figure.set_layout_engine("none")  # it is laid out now; a second time would take as long again
         figure.savefig(raster, dpi=150, facecolor="white")
     return [vector, raster]
