@@ -137,9 +137,9 @@ def test_the_kreiss_matrix_theorem_holds_on_two_hundred_matrices():
     for _ in range(200):
         n = int(rng.integers(2, 7))
         v = analysis.random_schur(n, rng.uniform(0.2, 0.97), rng.uniform(0.1, 2.0), rng)
-        found = analysis.kreiss_constant(v, tol=0.05)
-        peak = analysis.transient_growth(v, 300).peak
-        assert found.lower <= found.upper <= 1.051 * found.lower
+        found = analysis.kreiss_constant(v, tol=0.1)
+        peak = analysis.transient_growth(v, 150).peak
+        assert found.lower <= found.upper <= 1.101 * found.lower
         assert found.lower <= peak * (1 + 1e-9)
         assert peak <= np.e * n * found.upper
 
