@@ -93,6 +93,56 @@ template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typena
   return x == x ? signed_t : x;
 }
 
+// Lanes 2i and 2i+1, the parts of one complex number, exchanged; and their sum in both.
+template <class T> KREISS_INLINE typename Lanes<T>::V swapped(typename Lanes<T>::V v) {
+  typename Lanes<T>::V out;
+  for (int i = 0; i < kWidth<T>; ++i) out[i] = v[i ^ 1];
+  return out;
+}
+template <class T> KREISS_INLINE typename Lanes<T>::V pair_sum(typename Lanes<T>::V v) { return v + swapped<T>(v); }
+
+template <class T> KREISS_INLINE typename Lanes<T>::V root(typename Lanes<T>::V v) {
+  for (int i = 0; i < kWidth<T>; ++i) v[i] = sizeof(T) == 4 ? (T)__builtin_sqrtf((float)v[i]) : (T)__builtin_sqrt(v[i]);
+  return v;
+}
+
+// z·relu(|z| + b)/|z| for pairs of lanes, 0 at z = 0; b is the mean of a pair
+template <class T>
+KREISS_INLINE typename Lanes<T>::V cmodrelu_of(typename Lanes<T>::V z, typename Lanes<T>::V b) {
+  typedef typename Lanes<T>::V V;
+  const V zero = {};
+  const V square = pair_sum<T>(z * z);
+  const V m = root<T>(square == zero ? splat<T>(1) : square);
+  const V r = m + pair_sum<T>(b) * (T)0.5;
+  const V h = z * ((r < zero ? zero : r) / m);
+  return square == zero ? zero : h;
+}
+
+// The gradient to z of that, from the gradient to h: what points along h stays, what turns it is scaled by |h|/|z|.
+template <class T>
+KREISS_INLINE typename Lanes<T>::V cmodrelu_back(typename Lanes<T>::V back, typename Lanes<T>::V h,
+                                                 typename Lanes<T>::V b) {
+  typedef typename Lanes<T>::V V;
+  const V zero = {};
+  const V square = pair_sum<T>(h * h);
+  const V m = root<T>(square);
+  const V u = h / (m == zero ? splat<T>(1) : m);
+  const V along = u * pair_sum<T>(u * back);
+  const V smallest = m * (T)(sizeof(T) == 4 ? 1.1920929e-07 : 2.220446049250313e-16);  // |z| is not known better
+  const V inner = m - pair_sum<T>(b) * (T)0.5;
+  const V dz = along + (back - along) * (m / (inner < smallest ? smallest : inner));
+  return m == zero ? zero : dz;
+}
+
+// What dz adds to the gradient of b, which acts along h
+template <class T>
+KREISS_INLINE typename Lanes<T>::V cmodrelu_bias(typename Lanes<T>::V dz, typename Lanes<T>::V h) {
+  typedef typename Lanes<T>::V V;
+  const V zero = {};
+  const V m = root<T>(pair_sum<T>(h * h));
+  return pair_sum<T>(h * dz) / (m == zero ? splat<T>(1) : m) * (T)0.5;
+}
+
 // φ is chosen at run time: the branch is the same throughout a pass, and the tiles need not be compiled once for each.
 template <class T> KREISS_INLINE typename Lanes<T>::V apply(int phi, typename Lanes<T>::V z, typename Lanes<T>::V b) {
   typedef typename Lanes<T>::V V;
@@ -221,6 +271,25 @@ template <class Step> inline void product(const Step& step, int64_t rows) {
   }
 }
 
+// The complex modReLU needs pairs of lanes and a square root, too much for the registers at the end of a tile. So tiles
+// do nothing (the identity), and these go over the rows of a step after its product.
+template <class T> void turn_pairs(T* z, const T* bias, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r, z += n)
+    for (int64_t j = 0; j < n; j += kWidth<T>)
+      put<T>(z + j, cmodrelu_of<T>(get<T>(z + j, n - j), bias ? get<T>(bias + j, n - j) : splat<T>(0)), n - j);
+}
+template <class T>
+void turn_pairs_back(T* dz, const T* h, const T* bias, T* grad_bias, int64_t rows, int64_t n) {
+  typedef typename Lanes<T>::V V;
+  for (int64_t r = 0; r < rows; ++r, dz += n, h += n)
+    for (int64_t j = 0; j < n; j += kWidth<T>) {
+      const V now = get<T>(h + j, n - j), b = bias ? get<T>(bias + j, n - j) : V{};
+      const V found = cmodrelu_back<T>(get<T>(dz + j, n - j), now, b);
+      put<T>(dz + j, found, n - j);
+      if (grad_bias) put<T>(grad_bias + j, get<T>(grad_bias + j, n - j) + cmodrelu_bias<T>(found, now), n - j);
+    }
+}
+
 // ------------------------------------------------------------------------------------------------ forward
 
 // h_t = φ(V h_{t−1} + u_t; b) for some rows
@@ -261,11 +330,12 @@ template <class T> inline void hold(T* to, const T* from, int64_t n) {
 
 template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_t rows) {
   const int64_t n = p.n;
+  const bool pairs = p.nonlinearity == KREISS_CMODRELU;
   ForwardStep<T> step = {};
-  step.phi = p.nonlinearity;
+  step.phi = pairs ? KREISS_IDENTITY : p.nonlinearity;
   step.n = n, step.inputs = p.inputs;
   step.packed = (const T*)p.packed, step.packed_inputs = step.packed + packed_size<T>(n, n);
-  step.bias = (const T*)p.bias;
+  step.bias = pairs ? nullptr : (const T*)p.bias;
   step.from = p.h0 ? (const T*)p.h0 + first * n : nullptr;
   for (int64_t i = 0; i < p.steps; ++i) {
     const int64_t t = p.reverse ? p.steps - 1 - i : i, at = t * p.batch + first;
@@ -273,6 +343,7 @@ template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_
     step.x = p.x ? (const T*)p.x + at * p.inputs : nullptr;
     step.symbols = p.symbols ? p.symbols + at : nullptr;
     product(step, rows);
+    if (pairs) turn_pairs<T>(step.to, (const T*)p.bias, rows, n);
     if (p.lengths)
       for (int64_t r = 0; r < rows; ++r)
         if (t + p.first_step >= p.lengths[first + r]) hold(step.to + r * n, step.from ? step.from + r * n : nullptr, n);
@@ -373,12 +444,14 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
   T* sums = (T*)p.sums + thread * (p.inputs + 1) * n;  // of the gradient of U, transposed, and of the bias
   T* grad_inputs = p.grad_inputs ? sums : nullptr;
   if (p.first_piece && p.sums) std::memset(sums, 0, (size_t)((p.inputs + 1) * n) * sizeof(T));
+  T* grad_bias = p.grad_bias ? sums + p.inputs * n : nullptr;
+  const bool pairs = p.nonlinearity == KREISS_CMODRELU;
   BackwardStep<T> step = {};
-  step.phi = p.nonlinearity;
+  step.phi = pairs ? KREISS_IDENTITY : p.nonlinearity;
   step.n = n;
   step.packed = (const T*)p.packed;
   step.carry = (T*)p.carry + first * n;
-  step.grad_bias = p.grad_bias ? sums + p.inputs * n : nullptr;
+  step.grad_bias = pairs ? nullptr : grad_bias;
   step.lengths = p.lengths ? p.lengths + first : nullptr;
   for (int64_t i = 0; i < p.steps; ++i) {
     const int64_t t = p.reverse ? i : p.steps - 1 - i, at = t * p.batch + first;
@@ -396,6 +469,7 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
         step.gather(j, n - j, sum);
       }
     }
+    if (pairs) turn_pairs_back<T>(step.to, step.states, (const T*)p.bias, grad_bias, rows, n);
     if (grad_inputs) add_input_gradient<T>(p, grad_inputs, step.to, at, rows);
   }
   if (p.last_piece && !p.wants_carry) return;
