@@ -191,7 +191,7 @@ class Read(HTMLParser):
 @pytest.fixture(scope="module")
 def matrix_page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("matrix")
-    found = list(of_matrix(analysis.random_schur(10, 0.9, 0.2, 3), "all"))
+    found = list(of_matrix(analysis.random_schur(10, 0.9, 0.2, 3), "transients"))
     return page.write("v.npy", "A matrix.", found, folder)
 
 
@@ -209,7 +209,7 @@ def made(request) -> Path:
 def test_a_page_has_its_pictures_numbers_and_sentences(made):
     content = json.loads((made.parent / "analysis.json").read_text())
     text = made.read_text()
-    assert len(content["findings"]) >= 5
+    assert len(content["findings"]) in (2, 9)  # transients of a matrix, everything about a network
     for finding in content["findings"]:
         assert (made.parent / f"{finding['key']}.svg").exists()
         assert (made.parent / f"{finding['key']}.png").exists()
