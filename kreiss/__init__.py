@@ -85,7 +85,7 @@ _HOME = {
     "save": "training",
     "soft_orthogonality": "training",
 }
-_ROOMS = ("catalogue", "errors", "layers", "linalg", "recurrence", "sets", "tasks", "training")
+_ROOMS = ("catalogue", "errors", "experiments", "layers", "linalg", "recurrence", "sets", "studies", "tasks", "training")
 
 __all__ = [
     "ENRNN",

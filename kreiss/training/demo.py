@@ -12,10 +12,11 @@ from kreiss.errors import MissingExtra
 from kreiss.training import building, fitting
 from kreiss.training.config import resolved
 from kreiss.training.picture import draw
-from kreiss.training.presets import PRESETS
+from kreiss.training.presets import preset_named
 from kreiss.training.session import Run
 
-NAMES = ("nnrnn", "exprnn", "rnn", "lstm")
+# network → its row of the figure whose settings it has
+ROWS = {"nnrnn": "nnrnn-exact", "exprnn": "exprnn", "rnn": "rnn", "lstm": "lstm"}
 
 
 def run(
@@ -27,10 +28,10 @@ def run(
         f"Copy task: 10 symbols, delay {delay}, {hidden} hidden units, {steps} updates of 10 sequences, seed {seed}."
     )
     runs: dict[str, Run] = {}
-    for name in NAMES:
+    for name, row in ROWS.items():
         console.print(f"{name}:")
         settings = {"task.delay": delay, "hidden": hidden, "steps": steps, "seed": seed}
-        config = resolved(PRESETS[f"copy/{name}"], settings)
+        config = resolved(preset_named(f"001/fig2-copy/{row}"), settings)
         task = building.make_task(config)
         runs[name] = fitting.run(config, out / name, building.make_network(config, task), task, show=show)
         if runs[name].state == "interrupted":
