@@ -43,6 +43,7 @@ TABLE = ROOT / "docs" / "performance_measured.md"
 
 LENGTHS = (100, 300, 1_000, 3_000, 10_000)
 BATCH, HIDDEN, INPUTS = 20, 128, 10
+WIDE = 512
 COMPILED_AT = (20, 2_000)
 PS_MNIST = next(work for work in WORKS if work.name == "psMNIST")
 
@@ -92,19 +93,26 @@ def take_turns(works: dict[str, Callable[[], None]], rounds: int, label: str) ->
 # ---------------------------------------------------------------- time
 
 
-def measure_time(lengths: tuple[int, ...] = LENGTHS, rounds: int = 9) -> dict[str, Any]:
+def measure_time(
+    lengths: tuple[int, ...] = LENGTHS, rounds: int = 7, widths: tuple[int, ...] = (HIDDEN, WIDE)
+) -> dict[str, Any]:
+    """How time grows with length, for a small layer, where a short pass is mostly calls, and for a wide one."""
+    return {"batch": BATCH, "rounds": rounds, "widths": {str(n): _time_of(n, lengths, rounds) for n in widths}}
+
+
+def _time_of(hidden: int, lengths: tuple[int, ...], rounds: int) -> dict[str, Any]:
     """Milliseconds per step at each length; the largest by the smallest of the medians is how far from linear."""
-    layer = given(INPUTS, HIDDEN)
+    layer = given(INPUTS, hidden)
     # a short pass is repeated until all take equally many steps, or its few milliseconds would measure the clock
     works = {str(steps): _repeated(training_pass(layer, steps), max(lengths) // steps) for steps in lengths}
-    times = take_turns(works, rounds, "time")
+    times = take_turns(works, rounds, f"time, {hidden} units")
     per_step = {
         name: [ms / (int(name) * (max(lengths) // int(name))) for ms in values] for name, values in times.items()
     }
     medians = {name: statistics.median(values) for name, values in per_step.items()}
     by_round = [max(row) / min(row) for row in zip(*per_step.values(), strict=True)]
     return {
-        "batch": BATCH, "hidden": HIDDEN, "rounds": rounds, "ms_per_step": medians, "all": per_step,
+        "ms_per_step": medians, "all": per_step,
         "ratio": max(medians.values()) / min(medians.values()), "ratio_by_round": statistics.median(by_round),
     }  # fmt: skip
 
@@ -166,7 +174,7 @@ def _status(field: str) -> int:
 
 
 def measure_recompute(rounds: int = 9, lengths: tuple[int, ...] = (1_000, 10_000)) -> dict[str, Any]:
-    """Time and peak memory of `final_state`, which keeps every √T-th state, against all kept."""
+    """Time and peak memory of `final_state`, which keeps every √T-th state or fewer, against all kept."""
     layer, found = given(INPUTS, HIDDEN), {}
     for steps in lengths:
         works = {name: last_state_pass(layer, steps, name == "few") for name in ("all", "few")}
@@ -271,9 +279,13 @@ def _time_part(results: dict[str, Any]) -> str:
     found, title = results.get("time"), "### Time by length\n\n"
     if not found:
         return title + "not run"
-    row = ["µs per step", *(f"{1e3 * ms:.3g}" for ms in found["ms_per_step"].values())]
-    note = f"The slowest by the fastest: {found['ratio']:.2f}. Batch {found['batch']}, {found['hidden']} units; "
-    return title + _rows(["steps", *found["ms_per_step"]], [row]) + f"\n\n{note}{_where(found)}."
+    rows = [
+        [f"{n} units, µs per step", *(f"{1e3 * ms:.3g}" for ms in of["ms_per_step"].values()), f"{of['ratio']:.2f}"]
+        for n, of in found["widths"].items()
+    ]
+    lengths = next(iter(found["widths"].values()))["ms_per_step"]
+    page = _rows(["steps", *lengths, "slowest by fastest"], rows)
+    return f"{title}{page}\n\nBatch {found['batch']}; {_where(found)}. A call costs a few tenths of a millisecond."
 
 
 def _memory_part(results: dict[str, Any]) -> str:

@@ -85,7 +85,20 @@ _HOME = {
     "save": "training",
     "soft_orthogonality": "training",
 }
-_ROOMS = ("catalogue", "errors", "experiments", "layers", "linalg", "recurrence", "sets", "studies", "tasks", "training")
+_ROOMS = (
+    "analysis",
+    "catalogue",
+    "errors",
+    "experiments",
+    "layers",
+    "linalg",
+    "recurrence",
+    "report",
+    "sets",
+    "studies",
+    "tasks",
+    "training",
+)
 
 __all__ = [
     "ENRNN",

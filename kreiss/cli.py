@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from kreiss.commands import data, experiments, listing, runs, train
+from kreiss.commands import analyze, data, experiments, listing, runs, train
 from kreiss.version import __version__
 
 app = cyclopts.App(
@@ -26,6 +26,8 @@ app.command(listing.app)
 app.command(listing.show)
 app.command(runs.app)
 app.command(data.app)
+app.command(analyze.analyze)
+app.command(analyze.figure)
 app.register_install_completion_command(help="Install completion for your shell.")
 
 

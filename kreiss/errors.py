@@ -1,6 +1,7 @@
 """One exception for bad input, and the few checks that every room of the house shares.
 
-A message says the condition, what was received, and what to do about it.
+A message says the condition, what was received, and what to do about it. torch is imported by the checks of tensors
+alone, so that parts which need no torch can raise the same exception.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class InputError(ValueError, RuntimeError):
@@ -79,6 +81,8 @@ def check_size(name: str, value: object, minimum: int = 1) -> int:
 
 def check_tensor(name: str, value: object) -> None:
     """Raise if `value` is not a tensor."""
+    from torch import Tensor
+
     if not isinstance(value, Tensor):
         raise TypeError(
             f"`{name}` must be a torch.Tensor; got {type(value).__name__}. Convert it with torch.as_tensor first."
@@ -87,6 +91,9 @@ def check_tensor(name: str, value: object) -> None:
 
 def check_square(matrix: object, n: int | None = None, *, what: str = "matrix") -> Tensor:
     """Return `matrix` if it is a finite real square tensor (of size `n`)."""
+    import torch
+    from torch import Tensor
+
     check_tensor(what, matrix)
     assert isinstance(matrix, Tensor)
     shape = tuple(matrix.shape)

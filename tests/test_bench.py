@@ -88,7 +88,7 @@ def test_the_json_says_everything_the_numbers_depend_on(screen, tmp_path):
     assert {"python", "kreiss", "torch", "geotorch"} <= set(again["machine"]["versions"])
     assert {"processor", "cores", "threads", "system", "kernel"} <= set(again["machine"])
     assert again["works"]["letters"]["shape"] == {
-        "name": "letters", "batch": 2, "steps": 6, "hidden": 4, "inputs": 5, "symbols": True, "rounds": 2,
+        "name": "letters", "batch": 2, "steps": 6, "hidden": 4, "inputs": 5, "symbols": True, "rounds": 2, "repeats": 1,
     }  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def test_what_was_not_run_is_shown_as_not_run(script, tmp_path, monkeypatch):
 
 def test_numbers_of_every_part_reach_the_page(script, screen, tmp_path, monkeypatch):
     found = {
-        "time": script.measure_time((2, 4), rounds=2),
+        "time": script.measure_time((2, 4), rounds=2, widths=(4,)),
         "memory": {"peak_by_states": {"100": 1.5}, "psMNIST": {"kreiss": {"counted": 1.25, "resident": 1.75}}},
         "recompute": script.measure_recompute(rounds=2, lengths=(4, 9)),
         "compile": {"seconds": {"20": 3.0, "2000": 3.5}, "ratio": 1.17},
@@ -242,8 +242,8 @@ def test_numbers_of_every_part_reach_the_page(script, screen, tmp_path, monkeypa
     assert "not run" not in page
     for shown in ("1.50×", "1.25× | 1.75×", "1.17", "tiny (2, 12, 4, 2)", "| layer / nn.LSTM |"):
         assert shown in page
-    assert set(found["time"]["ms_per_step"]) == {"2", "4"}
-    assert found["time"]["ratio"] >= 1
+    assert set(found["time"]["widths"]["4"]["ms_per_step"]) == {"2", "4"}
+    assert found["time"]["widths"]["4"]["ratio"] >= 1
     assert set(found["recompute"]["lengths"]) == {"4", "9"}
 
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import kreiss
 from catalogue import LAYERS, OURS
-from kreiss.recurrence import kernel, reference_only
+from kreiss.recurrence import fused, kernel, reference_only
 
 by_layer = pytest.mark.parametrize("name", LAYERS)
 by_our_layer = pytest.mark.parametrize("name", OURS)
@@ -19,6 +19,14 @@ by_our_layer = pytest.mark.parametrize("name", OURS)
 
 def made(name, **options):
     return LAYERS[name](3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1), **options)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_pieces():
+    """So that sequences as short as those here are cut into several pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "PIECE_ROWS", 2)
+        yield
 
 
 # ---------------------------------------------------------------- streams
@@ -197,3 +205,13 @@ def test_second_derivatives_of_the_final_state_are_right():
     layer = kreiss.RNN(2, 3, dtype=torch.float64)
     x = torch.randn(5, 2, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(layer.final_state, (x,))
+
+
+@pytest.mark.skipif(kernel.library() is None, reason="the kernel is not built")
+def test_going_back_twice_through_the_final_state_gives_the_same_gradients():
+    layer = made("nnrnn")
+    x = torch.randn(50, 4, 3, dtype=torch.float64, requires_grad=True)
+    last = layer.final_state(x).sum()
+    once = torch.autograd.grad(last, [x, *layer.parameters()], retain_graph=True)
+    for one, other in zip(once, torch.autograd.grad(last, [x, *layer.parameters()]), strict=True):
+        assert torch.equal(one, other)

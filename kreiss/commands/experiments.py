@@ -62,7 +62,9 @@ def reproduce(
     if named:
         from kreiss.errors import InputError
 
-        raise InputError(f"`kreiss reproduce` takes one experiment; got {named[0]!r} too. Write settings as --name value.")
+        raise InputError(
+            f"`kreiss reproduce` takes one experiment; got {named[0]!r} too. Write settings as --name value."
+        )
     place: Place = Here(jobs) if ray is None else OnRay(ray)
     count = seeds or (made.seeds if scale == "paper" else 3)
     all_of(

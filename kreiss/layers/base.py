@@ -273,8 +273,9 @@ class RecurrentLayer(CheckedLoading):
     def final_state(self, input: Tensor | PackedSequence, hx: Tensor | None = None) -> Tensor:
         """h_n of `forward` alone, in memory of about 2√T states instead of T for the layer on top.
 
-        Of its states every √T-th is kept and the others are computed again for the gradient, which costs one more
-        forward pass. On the reference path (see `kreiss doctor`) it saves nothing.
+        Of its states every √T-th is kept (fewer where that makes pieces of less than 4,096 rows) and the others are
+        computed again for the gradient, which costs about one more forward pass. On the reference path (see
+        `kreiss doctor`) it saves nothing.
         """
         if isinstance(input, PackedSequence):
             x, lengths = self._padded(input)

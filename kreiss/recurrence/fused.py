@@ -83,7 +83,7 @@ class Cell(torch.autograd.Function):
         nonlinearity: str,
         reverse: bool,
     ) -> tuple[Tensor, Tensor]:
-        states = matrix.new_empty(x.shape[0], x.shape[1], len(matrix))
+        states = kernel.room_for_states(x.shape[0], x.shape[1], matrix)
         if _thin(x, weight):
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, x=x, weight=weight)
         else:
@@ -123,7 +123,6 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
     steps, batch, _ = states.shape
     sums = _Sums(ctx, x, weight, matrix, lengths, batch)
     carry = _carry(matrix, batch, grad_last)
-    grad = None if grad is None else grad.contiguous()
     for first, last in _pieces(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse):
         now = states[first:last]
         inner = sums.piece(first, now, None if grad is None else grad[first:last], carry)
@@ -217,7 +216,8 @@ class LastState(torch.autograd.Function):
     ) -> Tensor:
         ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
         steps, batch, n = x.shape[0], x.shape[1], len(matrix)
-        ctx.pieces = _pieces(steps, math.isqrt(steps), reverse)
+        enough = max(1, round(steps * batch / (2 * PIECE_ROWS)))  # more pieces only make the products of each smaller
+        ctx.pieces = _pieces(steps, min(math.isqrt(steps), enough), reverse)
         run = _Again(x, weight, bias, matrix, lengths, nonlinearity, reverse)
         kept = matrix.new_zeros(len(ctx.pieces), batch, n)  # the state before each piece, in the order of `pieces`
         h = kept[-1] if h0 is None else kept[-1].copy_(h0)
@@ -225,14 +225,15 @@ class LastState(torch.autograd.Function):
             first, last = ctx.pieces[i]
             h = run.states(first, last, kept[i].copy_(h))[0 if reverse else -1]
         ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, kept)
+        ctx.run = run  # with the states of the last piece, the first that the backward pass needs
         return h.clone()
 
     @staticmethod
     def backward(ctx: Any, grad_last: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             return (*_through_reference(ctx, None, grad_last), None, None, None)
-        x, weight, bias, matrix, _, lengths, kept = ctx.saved_tensors
-        run = _Again(x, weight, bias, matrix, lengths, ctx.nonlinearity, ctx.reverse)
+        x, weight, _, matrix, _, lengths, kept = ctx.saved_tensors
+        run: _Again = ctx.run
         sums = _Sums(ctx, x, weight, matrix, lengths, x.shape[1])
         carry = _carry(matrix, x.shape[1], grad_last)
         for (first, last), h in zip(ctx.pieces, kept, strict=True):
@@ -260,6 +261,7 @@ class _Again:
         inputs: dict[str, Tensor | None] = {"x": x, "weight": weight} if self.thin else {}
         self.run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, **inputs)
         self.buffer = matrix.new_empty(0)
+        self.held = (0, 0)  # the steps whose states the buffer holds
 
     def states(self, first: int, last: int, h: Tensor) -> Tensor:
         """States of steps [first, last) after (in reverse: before) the state h."""
@@ -267,10 +269,12 @@ class _Again:
         if len(self.buffer) <= length:
             self.buffer = h.new_empty(length + 1, *h.shape)
         states = self.buffer[:length] if self.reverse else self.buffer[1 : length + 1]
-        self.buffer[length if self.reverse else 0] = h
-        if not self.thin:
-            _drive(states, self.x[first:last], self.weight)
-        self.run.piece(first, h, states)
+        if self.held != (first, last):
+            self.buffer[length if self.reverse else 0] = h
+            if not self.thin:
+                _drive(states, self.x[first:last], self.weight)
+            self.run.piece(first, h, states)
+            self.held = (first, last)
         return states
 
     def before(self, length: int) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
+LONG = 1 << 23  # bytes; shorter buffers come from memory that is in use already
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3}
 POINTERS = (
     "matrix", "weight", "packed", "states", "h0", "bias", "lengths", "x", "symbols", "grad", "inner", "carry", "sums",
@@ -44,6 +45,7 @@ def library() -> ctypes.CDLL | None:
         "kreiss_use_isa": (flag, (flag,)),
         "kreiss_use_team": (None, (pointer,) * 3),
         "kreiss_packed_size": (number, (flag, number, number)),
+        "kreiss_expect": (None, (pointer, number)),
         "kreiss_run": (flag, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():
@@ -89,6 +91,14 @@ def _loaded() -> ctypes.CDLL:
     kernel = library()
     assert kernel is not None
     return kernel
+
+
+def room_for_states(steps: int, batch: int, matrix: Tensor) -> Tensor:
+    """An empty (T, B, N), in large pages where it is long and the system has them."""
+    states = matrix.new_empty(steps, batch, len(matrix))
+    if states.nbytes >= LONG:
+        _loaded().kreiss_expect(states.data_ptr(), states.nbytes)
+    return states
 
 
 def _room(matrix: Tensor, inputs: int) -> Tensor:

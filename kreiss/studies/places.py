@@ -107,5 +107,10 @@ def ray_at(address: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtra("a Ray cluster", "ray", "ray") from error
     if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False, configure_logging=False, include_dashboard=False if address == "local" else None)
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            configure_logging=False,
+            include_dashboard=False if address == "local" else None,
+        )
     return ray

@@ -12,6 +12,7 @@ import platform
 import random
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def run(
             continue
         if quick:  # fewer rounds, and shorter sequences where a round takes seconds; the tables say how long
             steps = work.steps if work.hidden < LARGE else work.steps // 6
-            work = replace(work, steps=steps, rounds=max(2, work.rounds // 4))
+            work = replace(work, steps=steps, rounds=max(2, work.rounds // 4), repeats=min(work.repeats, 2))
         measured = measure(work, weigh=QUICKLY_WEIGHED if quick else None)
         found["works"][work.name] = {
             "shape": asdict(work), "state_bytes": work.state_bytes, "contenders": measured, "ratios": _ratios(measured),
@@ -84,12 +85,21 @@ def measure(work: Work, weigh: tuple[str, ...] | None = None) -> dict[str, dict[
     for turn in track(range(work.rounds + 1), f"{work.name:>9}", transient=True):
         random.Random(turn).shuffle(runs)
         for name, run in runs:
-            start = time.perf_counter()
-            run()
+            ms = _turn(run, work.repeats)
             if turn:
-                times[name].append(1e3 * (time.perf_counter() - start))
+                times[name].append(ms)
     weighed = {name: peak_bytes(run) for name, run in runs if weigh is None or name in weigh}
     return {name: {**_spread(times[name]), "all": times[name], "peak_bytes": weighed.get(name)} for name in names}
+
+
+def _turn(run: Callable[[], None], repeats: int) -> float:
+    """Milliseconds of a pass, on average over a turn."""
+    if repeats > 1:
+        run()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return 1e3 * (time.perf_counter() - start) / repeats
 
 
 def _spread(values: list[float]) -> dict[str, float]:

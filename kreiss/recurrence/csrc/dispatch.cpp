@@ -1,5 +1,8 @@
 // Chooses the instruction set at run time and shares rows of the batch among threads.
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #include <unistd.h>
 
 #include <cstdint>
@@ -109,6 +112,18 @@ __attribute__((visibility("default"))) void kreiss_use_team(void* parallel, void
 __attribute__((visibility("default"))) int64_t kreiss_packed_size(int is_double, int64_t depth, int64_t n) {
   const int64_t panel = 2 * chosen.kernel->vector_bytes / (is_double ? 8 : 4);
   return (n + panel - 1) / panel * panel * depth;
+}
+
+// Memory about to be filled for the first time: where the system offers large pages, take them, because a long sequence
+// otherwise spends its time on page faults. Only advice: nothing depends on it.
+__attribute__((visibility("default"))) void kreiss_expect(void* start, int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  const uintptr_t page = uintptr_t(1) << 21;
+  const uintptr_t first = ((uintptr_t)start + page - 1) / page * page, last = ((uintptr_t)start + bytes) / page * page;
+  if (last > first) madvise((void*)first, last - first, MADV_HUGEPAGE);
+#else
+  (void)start, (void)bytes;
+#endif
 }
 
 // Returns 1, with nothing done, where a symbol is none of the `inputs` there are; else 0.

@@ -1,0 +1,199 @@
+"""Any recurrent network as one map (x, h) → h on flat states, so that every analysis is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kreiss.errors import InputError, check_size, check_tensor
+
+Step = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """A network seen as h_t = F(x_t, h_{t−1}) with h (batch, state_size).
+
+    Attributes:
+        run: (x, h) → (output, h), x (batch, input_size), h (batch, state_size).
+        input_size: features of x.
+        state_size: all numbers that the network carries on: layers × hidden units, twice that for an LSTM, and for
+            complex states real and imaginary parts.
+        like: a tensor with the dtype and device of the network.
+        read: h → output, where the output is a part of the state; else None.
+    """
+
+    run: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    input_size: int
+    state_size: int
+    like: Tensor
+    read: Callable[[Tensor], Tensor] | None = None
+
+    def step(self, x: Tensor, h: Tensor) -> Tensor:
+        """F(x, h)."""
+        return self.run(x, h)[1]
+
+    def initial(self, batch: int) -> Tensor:
+        """The state at rest."""
+        return self.like.new_zeros(batch, self.state_size)
+
+    def inputs(self, inputs: Any) -> Tensor:
+        """`inputs` as (T, B, input_size): symbols become one-hot vectors, one sequence a batch of one."""
+        check_tensor("inputs", inputs)
+        if not inputs.is_floating_point():
+            inputs = F.one_hot(inputs.long(), self.input_size).to(self.like)
+        x = inputs.unsqueeze(1) if inputs.dim() == 2 else inputs
+        if x.dim() != 3 or x.shape[-1] != self.input_size or not x.numel():
+            raise InputError(
+                f"`inputs` must be of shape (time, batch, {self.input_size}) or (time, {self.input_size}); "
+                f"got {tuple(inputs.shape)}. They are never batch-first here."
+            )
+        return x.detach().to(self.like)
+
+    def states(self, inputs: Tensor, state: Tensor | None = None) -> Tensor:
+        """The flat states (T + 1, B, state_size), from `state` or from rest."""
+        h = self.initial(inputs.shape[1]) if state is None else state
+        found = [h]
+        with torch.no_grad():
+            for x in inputs:
+                found.append(self.step(x, found[-1]))
+        return torch.stack(found)
+
+
+def dynamics(network: Any, *, input_size: int | None = None, state_size: int | None = None) -> Dynamics:
+    """The map that `network` iterates.
+
+    Args:
+        network: a layer of this package, `torch.nn.RNN`, `GRU` or `LSTM`; a module with exactly one of these inside; or
+            a function `step(x, state) -> state` on batches (B, input_size) and (B, state_size).
+        input_size, state_size: for a function, which does not say.
+
+    Example:
+        >>> import torch
+        >>> from kreiss.analysis import dynamics
+        >>> dynamics(torch.nn.LSTM(3, 5, num_layers=2)).state_size
+        20
+    """
+    if isinstance(network, Dynamics):
+        return network
+    if isinstance(network, nn.Module):
+        return _of_layer(recurrent_layer(network))
+    if not callable(network):
+        raise TypeError(
+            f"`network` must be a recurrent layer or a function step(x, state); got {type(network).__name__}. "
+            "Pass one of these."
+        )
+    if input_size is None or state_size is None:
+        raise InputError(
+            f"a step function needs its sizes; got input_size={input_size}, state_size={state_size}. Pass both."
+        )
+    sizes = check_size("input_size", input_size), check_size("state_size", state_size)
+    step: Step = network
+    rest = torch.zeros((), dtype=torch.float64)
+    return Dynamics(lambda x, h: (found := step(x, h), found), *sizes, rest, lambda h: h)
+
+
+def recurrent_layer(module: nn.Module) -> nn.Module:
+    """The recurrent layer that `module` is, or the only one inside it."""
+    if _is_recurrent(module):
+        return module
+    inside = [part for part in module.modules() if _is_recurrent(part)]
+    if len(inside) != 1:
+        raise InputError(
+            f"`network` must hold exactly one recurrent layer; got {len(inside)} in {type(module).__name__}. "
+            "Pass the layer itself."
+        )
+    return inside[0]
+
+
+def _is_recurrent(module: nn.Module) -> bool:
+    has_contract = all(callable(getattr(module, name, None)) for name in ("step", "init_state"))
+    return isinstance(module, nn.RNNBase) or (has_contract and hasattr(module, "hidden_size"))
+
+
+def _of_layer(layer: nn.Module) -> Dynamics:
+    """By the layer's own step and init_state, or by torch.nn's forward over one step."""
+    if getattr(layer, "bidirectional", False):
+        raise InputError(
+            "`network` must run in one direction; got bidirectional=True, which has no state that is carried on. "
+            "Analyse a layer of one direction."
+        )
+    freeze = getattr(layer, "freeze", None)
+    layer = freeze() if callable(freeze) else layer  # computes constrained matrices once, without dropout
+    like = next(layer.parameters()).detach()
+    like = torch.zeros((), dtype=like.real.dtype if like.is_complex() else like.dtype, device=like.device)
+    step, init_state = _contract(layer)
+    packing = _Packing(init_state(1))
+
+    def run(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        output, state = step(x, packing.unpack(h))
+        return output, packing.pack(state)
+
+    found = Dynamics(run, int(layer.input_size), packing.size, like)  # type: ignore[arg-type]
+    return replace(found, read=_read(found, packing))
+
+
+def _read(system: Dynamics, packing: _Packing) -> Callable[[Tensor], Tensor] | None:
+    """Which part of the state the output is: the top layer of one of its tensors, told by trying."""
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        x = torch.randn(2, system.input_size, generator=g).to(system.like)
+        output, h = system.run(x, torch.randn(2, system.state_size, generator=g).to(system.like))
+        parts = packing.parts_of(packing.unpack(h))
+        for i, part in enumerate(parts):
+            if part.dim() == 3 and part[-1].shape == output.shape and torch.equal(part[-1], output):
+                return lambda h, i=i: packing.parts_of(packing.unpack(h))[i][-1]  # type: ignore[misc]
+    return None
+
+
+def _contract(layer: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    if callable(getattr(layer, "step", None)):
+        return layer.step, layer.init_state
+    cells = layer.num_layers
+    zeros = lambda batch: next(layer.parameters()).new_zeros(cells, batch, layer.hidden_size)  # noqa: E731
+    pair = isinstance(layer, nn.LSTM)
+    time = 1 if layer.batch_first else 0
+
+    def step(x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        training = layer.training
+        layer.eval()
+        try:
+            output, new = layer(x.unsqueeze(time), state)
+        finally:
+            layer.train(training)
+        return output.squeeze(time), new
+
+    return step, lambda batch: (zeros(batch), zeros(batch)) if pair else zeros(batch)
+
+
+class _Packing:
+    """Between the state of a layer, one tensor or several of shape (cells, batch, …), and flat states (batch, size)."""
+
+    def __init__(self, example: Any) -> None:
+        self.tuple = isinstance(example, tuple)
+        self.parts = list(example) if self.tuple else [example]
+        self.sizes = [(2 if part.is_complex() else 1) * part.numel() for part in self.parts]
+        self.size = sum(self.sizes)
+
+    def parts_of(self, state: Any) -> list[Tensor]:
+        return list(state) if self.tuple else [state]
+
+    def pack(self, state: Any) -> Tensor:
+        flat = []
+        for part in self.parts_of(state):
+            real = torch.view_as_real(part) if part.is_complex() else part
+            flat.append(real.movedim(1, 0).flatten(1))
+        return torch.cat(flat, 1)
+
+    def unpack(self, h: Tensor) -> Any:
+        found = []
+        for part, flat in zip(self.parts, h.split(self.sizes, 1), strict=True):
+            shape = (part.shape[0], *part.shape[2:], *((2,) if part.is_complex() else ()))
+            state = flat.reshape(len(h), *shape).movedim(0, 1).contiguous()
+            found.append(torch.view_as_complex(state) if part.is_complex() else state)
+        return tuple(found) if self.tuple else found[0]

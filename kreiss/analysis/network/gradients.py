@@ -1,0 +1,115 @@
+"""How the gradient of a loss travels back through time, at one moment of training and over all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kreiss.analysis.network.dynamics import dynamics
+from kreiss.errors import InputError
+
+
+@dataclass(frozen=True)
+class GradientFlow:
+    """‖∂L/∂h_t‖ for t = 0 … T.
+
+    Attributes:
+        norms: (T + 1, B), one column per sequence.
+        growth: mean factor per step backwards in time, over the steps where the gradient is not zero.
+    """
+
+    norms: Tensor
+    growth: float
+
+    @property
+    def mean(self) -> Tensor:
+        """Norms averaged over the batch, (T + 1,)."""
+        return self.norms.mean(1)
+
+
+def gradient_flow(
+    network: Any, inputs: Tensor, loss: Callable[[Tensor], Tensor], *, state: Tensor | None = None, **sizes: int
+) -> GradientFlow:
+    """‖∂L/∂h_t‖ through time.
+
+    Args:
+        network: see `dynamics`.
+        inputs: (T, B, I), (T, I), or symbols.
+        loss: a function of the outputs (T, B, H), to one number; for ‖∂L/∂h_t‖ of each sequence alone, a sum over them.
+        state: flat start (B, S).
+
+    Where the output is no part of the state, ∂L/∂h_t is that of the outputs after t alone.
+
+    Reference: Kerg (2022), App. A.6, Fig. 3 left.
+
+    Example:
+        >>> import torch
+        >>> from kreiss.analysis import gradient_flow
+        >>> step = lambda x, h: 0.5 * h + x
+        >>> found = gradient_flow(step, torch.ones(3, 1), lambda y: y[-1].sum(), input_size=1, state_size=1)
+        >>> found.mean.tolist()
+        [0.125, 0.25, 0.5, 1.0]
+    """
+    system = dynamics(network, **sizes)
+    x = system.inputs(inputs)
+    h = system.initial(x.shape[1]) if state is None else state.detach().to(system.like)
+    states, outputs = [h.requires_grad_()], []
+    with torch.enable_grad():
+        for now in x:
+            output, h = system.run(now, states[-1])
+            states.append(h)
+            outputs.append(output if system.read is None else system.read(h))  # so that ∂L/∂h_t has what y_t adds
+        value = loss(torch.stack(outputs))
+        if value.dim() or not torch.isfinite(value):
+            got = f"shape {tuple(value.shape)}" if value.dim() else float(value.detach())
+            raise InputError(
+                f"`loss` must return one finite number; got {got}. Reduce it with .mean(), or look for overflow."
+            )
+        found = torch.autograd.grad(value, states, allow_unused=True)
+    parts = [torch.zeros_like(states[0]) if part is None else part for part in found]
+    norms = torch.stack([part.norm(dim=1) for part in parts]).detach()
+    return GradientFlow(norms, _growth(norms.mean(1)))
+
+
+def _growth(mean: Tensor) -> float:
+    """The factor per step backwards that a straight line through the logarithms has."""
+    seen = torch.nonzero(mean > 0)[:, 0]
+    if len(seen) < 2:
+        return float("nan")
+    t, y = seen.double(), mean[seen].double().log()
+    t, y = t - t.mean(), y - y.mean()
+    return float(torch.exp(-(t @ y) / (t @ t)))
+
+
+@dataclass
+class GradientHistory:
+    """Gradient flow through training: call `add` now and then, then look at `norms`.
+
+    Reference: Kerg (2022), App. A.6, Fig. 3 right.
+
+    Example:
+        >>> import torch
+        >>> from kreiss.analysis import GradientHistory
+        >>> history, layer = GradientHistory(), torch.nn.RNN(1, 4)
+        >>> for update in range(3):
+        ...     history.add(update, layer, torch.ones(5, 1), lambda y: y[-1].sum())
+        >>> history.norms.shape, history.updates
+        (torch.Size([3, 6]), [0, 1, 2])
+    """
+
+    updates: list[int] = field(default_factory=list)
+    flows: list[GradientFlow] = field(default_factory=list)
+
+    def add(self, update: int, network: Any, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> None:
+        """Measure the present network."""
+        self.flows.append(gradient_flow(network, inputs, loss))
+        self.updates.append(update)
+
+    @property
+    def norms(self) -> Tensor:
+        """‖∂L/∂h_t‖ averaged over the batch, (records, T + 1)."""
+        return torch.stack([flow.mean for flow in self.flows])

@@ -1,0 +1,127 @@
+"""Pictures of networks: gradients, dependence on inputs, exponents, fixed points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kreiss.analysis import (
+    Dimensionality,
+    FixedPoints,
+    GradientFlow,
+    GradientHistory,
+    LyapunovSpectrum,
+    Sensitivity,
+)
+from kreiss.analysis.arrays import as_array
+from kreiss.report.plots.matrices import SHADE, _axes
+from kreiss.report.style import COLOURS, GREY, canvas, style
+
+
+def heat_map(found: Sensitivity, axes: Any = None, *, title: str = "‖∂h_τ/∂x_t‖") -> Any:
+    """‖∂h_τ/∂x_t‖, t from left to right and τ from top to bottom, as the ENRNN paper draws it."""
+    axes = _axes(axes, size=(4.8, 4.0))
+    norms = as_array("norms", found.norms)
+    with style():
+        shown = np.where(np.tri(len(norms), dtype=bool), norms, np.nan)
+        image = axes.imshow(shown, interpolation="nearest", aspect="equal")
+        axes.figure.colorbar(image, ax=axes, shrink=0.8)
+        axes.grid(False)
+        axes.set(xlabel="input step t", ylabel="state step τ", title=title)
+    return axes
+
+
+def sensitivity_by_lag(found: Sensitivity, axes: Any = None, *, share: float = 0.1) -> Any:
+    """The mean influence of an input against the steps since it came, and where it falls below a share of its top."""
+    axes = _axes(axes)
+    by_lag = as_array("by_lag", found.by_lag)
+    with style():
+        axes.plot(np.arange(len(by_lag)), by_lag, color=COLOURS[0])
+        axes.axhline(share * by_lag.max(), color=GREY, linestyle="--", linewidth=1)
+        horizon = found.horizon(share)
+        if horizon is not None:
+            axes.axvline(horizon, color=COLOURS[1], linewidth=1, label=f"below {share:.0%} from {horizon}")
+            axes.legend(fontsize=8)
+        axes.set(xlabel="lag τ − t", ylabel="mean ‖∂h_τ/∂x_t‖", title="how long an input is felt")
+        if by_lag.min() > 0:
+            axes.set_yscale("log")
+            axes.set_ylim(bottom=max(by_lag.min(), 1e-8 * by_lag.max()) / 2)
+    return axes
+
+
+def gradient_flow(flows: Mapping[str, GradientFlow], axes: Any = None) -> Any:
+    """‖∂L/∂h_t‖ against t, mean over sequences with a band from the smallest to the largest."""
+    axes = _axes(axes)
+    with style():
+        for (name, flow), colour in zip(flows.items(), COLOURS * 3, strict=False):
+            norms = as_array("norms", flow.norms)
+            t = np.arange(len(norms))
+            axes.plot(t, norms.mean(1), color=colour, label=name)
+            axes.fill_between(t, norms.min(1), norms.max(1), color=colour, alpha=SHADE, linewidth=0)
+        axes.set(xlabel="t", ylabel="‖∂L/∂h_t‖", yscale="log", title="gradients through time")
+        axes.legend(fontsize=8)
+    return axes
+
+
+def gradient_history(histories: Mapping[str, GradientHistory], axes: Any = None) -> Any:
+    """‖∂L/∂h_t‖, mean over time, against updates of training."""
+    axes = _axes(axes)
+    with style():
+        for name, history in histories.items():
+            axes.plot(history.updates, as_array("norms", history.norms).mean(1), label=name)
+        axes.set(xlabel="update", ylabel="mean ‖∂L/∂h_t‖", yscale="log", title="gradients through training")
+        axes.legend(fontsize=8)
+    return axes
+
+
+def lyapunov(found: LyapunovSpectrum, axes: Any = None) -> Any:
+    """Lyapunov exponents in order, with their standard errors."""
+    axes = _axes(axes)
+    values, errors = as_array("exponents", found.exponents), np.nan_to_num(np.asarray(found.error))
+    with style():
+        axes.errorbar(
+            np.arange(1, len(values) + 1), values, errors, fmt=".", color=COLOURS[0], ecolor=GREY, elinewidth=0.8
+        )
+        axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
+        axes.set(xlabel="index", ylabel="exponent per step", title="Lyapunov spectrum")
+    return axes
+
+
+def fixed_points(found: FixedPoints, basis: Dimensionality, states: Any = None, axes: Any = None) -> Any:
+    """Fixed points among states, along the first two principal directions; filled where stable.
+
+    Args:
+        found: the points.
+        basis: principal directions, of the states or of the points.
+        states: trajectories (T, B, S) to draw behind them.
+        axes: where to draw.
+    """
+    axes = _axes(axes, size=(4.8, 4.2))
+    with style():
+        if states is not None:
+            paths = as_array("states", basis.project(states))
+            for b in range(min(paths.shape[1], 20)):
+                axes.plot(paths[:, b, 0], paths[:, b, 1], color=GREY, alpha=0.4, linewidth=0.7)
+        at = as_array("points", basis.project(found.points))
+        stable, fixed = np.asarray(found.stable), np.asarray(found.fixed)
+        for name, mask, colour, fill in (
+            ("stable", stable & fixed, COLOURS[2], True),
+            ("unstable", ~stable & fixed, COLOURS[1], False),
+            ("slow", ~fixed, COLOURS[4], False),
+        ):
+            if mask.any():
+                axes.plot(at[mask, 0], at[mask, 1], "o", color=colour, fillstyle="full" if fill else "none", label=name)
+        if len(at):
+            axes.legend(fontsize=8)
+        axes.set(xlabel="first principal direction", ylabel="second", title="fixed points")
+    return axes
+
+
+def side_by_side(*draw: Any) -> Any:
+    """A figure with one panel per function, each called with its axes."""
+    figure, axes = canvas(1, len(draw), squeeze=False)
+    for one, panel in zip(draw, axes.flat, strict=True):
+        one(panel)
+    return figure

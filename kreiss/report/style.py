@@ -1,0 +1,85 @@
+"""One look for every picture: colours that all people tell apart, vector and PNG, text that follows the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kreiss.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours without black and yellow, which vanish on a dark or a light page
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GREY = "#888888"
+SEQUENTIAL = "cividis"  # even in lightness, the same to people who see colours differently
+DIVERGING = "RdBu_r"
+INK = "#2b2b2b"  # of text and axes; a page replaces it with the colour of its own text
+
+SETTINGS: dict[str, Any] = {
+    "axes.edgecolor": INK,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlesize": "medium",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "font.size": 10,
+    "grid.alpha": 0.25,
+    "grid.color": GREY,
+    "image.cmap": SEQUENTIAL,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "kreiss",  # the same picture is the same file
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Within it matplotlib draws in the style of the house, and without a window."""
+    try:
+        import matplotlib
+        from cycler import cycler
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a picture", "plots", "matplotlib") from error
+    settings: Any = {**SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def canvas(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None = None, **options: Any) -> Any:
+    """A figure and its axes, drawn without pyplot so that nothing is left behind."""
+    with style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=size or (4.6 * columns, 3.4 * rows), layout="constrained")
+        return figure, figure.subplots(rows, columns, **options)
+
+
+def mosaic(layout: str, *, size: tuple[float, float], polar: str = "") -> Any:
+    """A figure and its axes by letter, those named in `polar` round."""
+    with style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=size, layout="constrained")
+        kinds: Any = {letter: {"projection": "polar"} for letter in polar if letter in layout}
+        return figure, figure.subplot_mosaic(layout, per_subplot_kw=kinds)
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write `path`.svg and `path`.png, the latter on white."""
+    with style():
+        vector, raster = path.with_suffix(".svg"), path.with_suffix(".png")
+        figure.savefig(vector, metadata={"Date": None})
+        figure.savefig(raster, dpi=150, facecolor="white")
+    return [vector, raster]

@@ -1,0 +1,147 @@
+"""Fisher memory and Gramians against exact values, closed forms and sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kreiss import analysis
+
+# J_tot of Θ(α, β, d), N = 100, ε = 1, U = e₁, from 70-digit arithmetic
+EXACT = {
+    (0.95, 0.0, 0.0): 3.032702075,
+    (1.00, 0.0, 0.0): 5.187377518,
+    (1.05, 0.0, 0.0): 12.08727212,
+    (0.95, 0.005, 0.0): 3.175767595,
+    (1.00, 0.005, 0.0): 5.301425803,
+    (1.05, 0.005, 0.0): 12.08653630,
+    (0.95, 0.0, 0.2): 11.93938893,
+    (1.00, 0.0, 0.2): 16.29822518,
+    (1.05, 0.0, 0.2): 20.83705739,
+    (0.95, 0.005, 0.2): 12.08952510,
+    (1.00, 0.005, 0.2): 16.39095478,
+    (1.05, 0.005, 0.2): 20.88465737,
+}
+
+
+@pytest.mark.parametrize(("alpha", "beta", "diagonal"), EXACT)
+def test_the_total_is_the_exact_one(alpha, beta, diagonal):
+    found = analysis.fisher_memory(analysis.delay_line(100, alpha, beta, diagonal), np.eye(100)[0])
+    exact = EXACT[alpha, beta, diagonal]
+    assert found.total == pytest.approx(exact, rel=1e-7)
+    assert abs(found.total / exact - 1) <= found.error + 5e-10, "the estimate covers all but the last printed digit"
+    assert found.curve.sum() + found.rest == pytest.approx(found.total, rel=1e-12)
+
+
+@given(st.integers(1, 30), st.floats(0.05, 0.999), st.floats(0.01, 10), st.integers(0, 1000))
+def test_the_total_of_every_normal_matrix_is_one_over_the_noise(n, radius, noise, seed):
+    rng = np.random.default_rng(seed)
+    source = rng.standard_normal(n)
+    source /= np.linalg.norm(source)
+    found = analysis.fisher_memory(analysis.random_normal(n, radius, rng), source, noise=noise)
+    assert found.total == pytest.approx(1 / noise, rel=1e-9)
+    assert found.spatial == pytest.approx(np.eye(n) / noise, rel=1e-8, abs=1e-8 / noise)
+    assert found.curve.sum() + found.rest == pytest.approx(found.total, rel=1e-9)
+
+
+@pytest.mark.parametrize("radius", [0.9, 0.99, 0.999])
+def test_a_spectral_radius_near_one_costs_no_digits(radius):
+    found = analysis.fisher_memory(analysis.random_normal(64, radius, 1), np.eye(64)[3])
+    assert found.total == pytest.approx(1, rel=1e-9)
+    assert found.error < 1e-9
+
+
+@given(st.integers(2, 12), st.integers(0, 1000))
+def test_the_curve_is_the_naive_formula_where_that_works(n, seed):
+    rng = np.random.default_rng(seed)
+    v, u = analysis.random_schur(n, 0.8, 0.3, rng), rng.standard_normal(n)
+    root = rng.standard_normal((n, n)) + 2 * np.eye(n)
+    noise = root @ root.T + 0.1 * np.eye(n)
+    powers = [np.linalg.matrix_power(v, k) for k in range(400)]
+    c = sum(p @ noise @ p.T for p in powers)
+    naive = [float((p @ u) @ np.linalg.solve(c, p @ u)) for p in powers[:20]]
+    found = analysis.fisher_memory(v, u, noise=noise)
+    assert found.curve[:20] == pytest.approx(naive, rel=1e-7, abs=1e-10)
+    assert found.covariance == pytest.approx(c, rel=1e-8, abs=1e-10)
+    assert found.matrix(6)[2, 5] == pytest.approx(
+        (powers[2] @ u) @ np.linalg.solve(c, powers[5] @ u), rel=1e-6, abs=1e-9
+    )
+    assert np.diag(found.matrix(6)) == pytest.approx(found.curve[:6])
+
+
+@given(st.integers(2, 8), st.integers(1, 25), st.floats(0.5, 1.3), st.integers(0, 1000))
+def test_a_finite_horizon_sums_over_its_steps_also_where_powers_grow(n, horizon, radius, seed):
+    rng = np.random.default_rng(seed)
+    v, u = analysis.random_schur(n, radius, 0.2, rng), rng.standard_normal(n)
+    powers = [np.linalg.matrix_power(v, k) for k in range(horizon)]
+    c = sum(p @ p.T for p in powers)
+    naive = [float((p @ u) @ np.linalg.solve(c, p @ u)) for p in powers]
+    found = analysis.fisher_memory(v, u, horizon=horizon)
+    assert found.curve == pytest.approx(naive, rel=1e-6, abs=1e-9)
+    assert found.total == pytest.approx(sum(naive), rel=1e-7)
+    assert found.rest == 0
+
+
+@pytest.mark.parametrize("alpha", [0.9, 1.0, 1.1])
+def test_a_delay_line_has_its_closed_form_and_reaches_the_bound_of_its_amplification(alpha):
+    theta, source = analysis.delay_line(30, alpha), np.eye(30)[0]
+    found = analysis.fisher_memory(theta, source)
+    assert found.curve == pytest.approx(analysis.delay_line_memory(alpha, 30), rel=1e-12)
+    assert found.curve == pytest.approx(analysis.amplification_bound(theta, source, 30), rel=1e-10)
+    assert found.matrix()[1, 4] == pytest.approx(0, abs=1e-14)  # signals do not interfere
+    assert analysis.memory_lower_bound(theta) == pytest.approx(found.curve)
+
+
+@given(st.integers(2, 12), st.floats(0.5, 1.5), st.floats(0, 0.05), st.integers(0, 1000))
+def test_proposition_1_bounds_the_curve_from_below(n, alpha, scale, seed):
+    theta = analysis.delay_line(n, alpha) + np.tril(scale * np.random.default_rng(seed).standard_normal((n, n)), -2)
+    found = analysis.fisher_memory(theta, np.eye(n)[0], horizon=n)
+    assert (found.curve >= analysis.memory_lower_bound(theta) * (1 - 1e-9)).all()
+    assert (found.curve <= analysis.amplification_bound(theta, np.eye(n)[0], n) * (1 + 1e-9)).all()
+
+
+@given(st.integers(1, 15), st.integers(0, 1000))
+def test_totals_over_all_directions_add_up_to_the_number_of_units(n, seed):
+    found = analysis.fisher_memory(analysis.random_schur(n, 0.9, 0.5, seed), np.eye(n)[0], noise=0.5)
+    assert np.trace(found.spatial) == pytest.approx(n / 0.5, rel=1e-8)
+    assert found.total <= n / 0.5 * (1 + 1e-9)
+    largest, source = found.best_source()
+    again = analysis.fisher_memory(analysis.random_schur(n, 0.9, 0.5, seed), source, noise=0.5)
+    assert again.total == pytest.approx(largest, rel=1e-7)
+
+
+def test_a_turned_network_says_that_digits_were_lost():
+    p = analysis.random_orthogonal(60, 0)
+    theta = analysis.delay_line(60, 1.05, 0.005, 0.2)
+    exact = analysis.fisher_memory(theta, np.eye(60)[0]).total
+    turned = analysis.fisher_memory(p @ theta @ p.T, p[:, 0])
+    assert turned.error > 1e-9
+    assert abs(turned.total / exact - 1) <= turned.error
+
+
+def test_the_curve_says_when_it_falls_below_a_share():
+    found = analysis.fisher_memory([[0.5]], [1.0])
+    assert found.curve == pytest.approx(0.75 * 0.25 ** np.arange(len(found.curve)))
+    assert found.below(0.1) == 2
+    assert found.below(2.0) == 0
+
+
+@given(st.integers(1, 8), st.integers(1, 30), st.integers(0, 1000))
+def test_gramians_are_their_sums(n, horizon, seed):
+    rng = np.random.default_rng(seed)
+    v, b = analysis.random_schur(n, 0.8, 0.3, rng), rng.standard_normal((n, 2))
+    finite = sum(np.linalg.matrix_power(v, k) @ b @ b.T @ np.linalg.matrix_power(v, k).T for k in range(horizon))
+    assert analysis.controllability(v, b, horizon).matrix == pytest.approx(finite, rel=1e-9, abs=1e-11)
+    w = analysis.controllability(v, b).matrix
+    assert w == pytest.approx(v @ w @ v.T + b @ b.T, rel=1e-9, abs=1e-10)
+    m = analysis.observability(v, b.T).matrix
+    assert m == pytest.approx(v.T @ m @ v + b @ b.T, rel=1e-9, abs=1e-10)
+
+
+def test_a_gramian_of_few_inputs_says_what_its_small_directions_are_worth():
+    found = analysis.controllability(analysis.random_normal(30, 0.9, 0), np.eye(30)[0])
+    assert found.condition > 1e6
+    assert found.error > 1e-13
+    assert analysis.controllability(np.diag([0.5, 0.5]), [1.0, 0.0]).condition == np.inf

@@ -1,0 +1,342 @@
+"""Pictures, figures of papers, pages and the verbs that make them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import kreiss
+from kreiss import analysis
+from kreiss.commands import figures as figure_verb
+from kreiss.errors import InputError, MissingExtra
+from kreiss.report import page, plots, style
+from kreiss.report.analyses import analysed, described, of_matrix, of_network
+from kreiss.report.figures import FIGURES, figure
+from kreiss.report.findings import percent, steps
+
+
+def nnrnn(size: int = 12) -> kreiss.NNRNN:
+    layer = kreiss.NNRNN(2, size, radius=0.95, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        layer.coupling_l0.normal_(0, 0.05, generator=torch.Generator().manual_seed(1))
+    return layer
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_the_picture_of_a_spectrum_shows_every_eigenvalue_and_the_circle():
+    v = analysis.random_schur(8, 0.9, 0.3, 1)
+    axes = plots.spectrum(v, found=analysis.pseudospectrum(v, 20), hull=True)
+    drawn = [line.get_xydata() for line in axes.lines]
+    values = np.linalg.eigvals(v)
+    assert any(len(points) == 8 and np.allclose(np.sort(points[:, 0]), np.sort(values.real)) for points in drawn)
+    assert any(np.allclose(np.hypot(*points.T), 1) for points in drawn)
+    assert axes.get_aspect() == 1
+
+
+def test_curves_are_those_that_were_found():
+    found = analysis.fisher_memory(analysis.delay_line(10, 1.05), np.eye(10)[0])
+    axes = plots.fisher_curves({"line": found})
+    assert np.allclose(axes.lines[0].get_ydata(), found.curve)
+    assert "total" in axes.get_legend().get_texts()[0].get_text()
+    growth = analysis.transient_growth(analysis.delay_line(5, 2.0), 8)
+    assert np.allclose(plots.norms(growth, radius=0.5).lines[0].get_ydata(), growth.norms)
+    starts = analysis.sphere_transients(analysis.delay_line(5, 1.0), 8, starts=20)
+    panels = plots.transients({"one": starts})
+    assert np.allclose(panels[1].lines[0].get_ydata(), starts.norm_mean)
+    assert len(panels[0].collections) == 1  # the band
+
+
+def test_structures_are_drawn_with_their_blocks():
+    found = analysis.learned_structure(nnrnn())["l0"]
+    assert len(plots.theta_map(found.theta).patches) == 6
+    assert sum(bar.get_height() for bar in plots.angle_rose(found.angles).patches) == 12
+    assert np.allclose(plots.subdiagonal_profile(found).lines[0].get_ydata(), found.profile[1:])
+
+
+def test_networks_are_drawn():
+    layer, x = nn.GRU(2, 5), torch.randn(12, 3, 2)
+    found = analysis.input_sensitivity(layer, x)
+    assert plots.heat_map(found).images[0].get_array().shape == (12, 12)
+    assert len(plots.sensitivity_by_lag(found).lines) >= 2
+    history = analysis.GradientHistory()
+    for update in (0, 10):
+        history.add(update, layer, x, lambda y: y[-1].sum())
+    assert len(plots.gradient_flow({"gru": history.flows[0]}).lines) == 1
+    assert plots.gradient_history({"gru": history}).lines[0].get_xdata().tolist() == [0, 10]
+    exponents = analysis.lyapunov_spectrum(layer, x, warmup=2)
+    assert len(plots.lyapunov(exponents).lines) >= 1
+    states = analysis.hidden_transients(layer, x).states
+    points = analysis.fixed_points(layer, count=8, descent=50)
+    axes = plots.fixed_points(points, analysis.dimensionality(states), states)
+    assert axes.get_title() == "fixed points"
+
+
+def test_the_spectrum_through_training_is_a_row_of_frames():
+    frames = {update: analysis.random_gaussian(6, seed=update) for update in (0, 10, 20, 30, 40)}
+    made = plots.spectrum_frames(frames)
+    assert [axes.get_title() for axes in made.axes if axes.get_visible()] == [f"update {u}" for u in frames]
+
+
+def test_pictures_are_written_as_vectors_and_as_pixels_and_leave_no_settings_behind(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    axes = plots.theta_map(analysis.delay_line(4, 1.0))
+    vector, raster = style.save(axes.figure, tmp_path / "theta")
+    assert ET.parse(vector).getroot().tag.endswith("svg")
+    assert raster.read_bytes().startswith(b"\x89PNG")
+    assert dict(matplotlib.rcParams) == before
+    again, _ = style.save(plots.theta_map(analysis.delay_line(4, 1.0)).figure, tmp_path / "again")
+    assert vector.read_text().replace("theta", "") == again.read_text().replace("again", "")
+
+
+def test_colours_are_told_apart_by_people_who_do_not_see_red_or_green():
+    # Machado et al. (2009), severity 1, on linear RGB
+    blindness = {
+        "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+        "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    }
+    rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in style.COLOURS])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    for matrix in blindness.values():
+        seen = np.clip(linear @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
+        distances = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
+        assert min(distances) > 0.1
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"a picture needs the package matplotlib.*pip install 'kreiss\[plots\]'"):
+        plots.theta_map(analysis.delay_line(4, 1.0))
+
+
+# ---------------------------------------------------------------- figures of papers
+
+
+def test_the_figures_of_theory_are_made_from_their_names():
+    made = figure("001/fig1b")
+    assert [len(axes.lines) for axes in made.axes] == [6, 6]
+    ends = made.axes[1].lines[0].get_ydata()
+    assert ends[99] > 0
+    assert ends[100] == 0  # nilpotent: all is over at t = N
+    memory = figure("001/fig1c")
+    totals = [
+        float(re.search(r"total ([\d.]+)", t.get_text()).group(1)) for t in memory.axes[0].get_legend().get_texts()
+    ]
+    assert totals == [3.03, 5.19, 12.1, 3.18, 5.3, 12.1]  # Table 6 of the supplement
+
+
+def test_the_figures_of_trained_networks_take_them_by_role():
+    assert len(figure("001/fig3", copy=nnrnn(), characters=nnrnn(16), note="not trained").axes) >= 3
+    assert figure("000/fig5", psmnist=nnrnn()).axes[0].get_title().startswith("psMNIST: mean γ 0.95")
+    x = torch.randn(10, 2, 2)
+    for name, units in (("003/fig4", slice(8, None)), ("003/fig5", slice(0, 8))):
+        made = figure(name, enrnn=nnrnn(), inputs=x, long=8)
+        expected = analysis.input_sensitivity(nnrnn(), x, units=units).norms.numpy()
+        shown = made.axes[0].images[0].get_array()
+        assert np.allclose(np.tril(np.nan_to_num(shown.filled(0))), expected, atol=1e-6)
+    curves = figure("003/fig6", even=([0, 1], [0.2, 0.1]))
+    assert curves.axes[0].lines[0].get_ydata().tolist() == [0.2, 0.1]
+    history = analysis.GradientHistory()
+    history.add(0, nnrnn(), x, lambda y: y[-1].sum())
+    assert len(figure("thesis/appA-fig3", free=history).axes) == 2
+
+
+@pytest.mark.parametrize("name", [name for name, one in FIGURES.items() if one.roles])
+def test_a_figure_without_its_networks_says_which_it_needs(name):
+    with pytest.raises(InputError, match=f"figure {name} needs trained networks; got none for"):
+        figure(name)
+
+
+def test_an_unknown_figure_is_refused_with_the_nearest_name():
+    with pytest.raises(InputError, match=r"unknown figure '001/fig1d'\. Did you mean '001/fig1"):
+        figure("001/fig1d")
+
+
+# ---------------------------------------------------------------- pages
+
+
+class Read(HTMLParser):
+    """Ids, links, labels and tags of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.append((tag, given))
+        if "id" in given:
+            self.ids.append(given["id"])
+        for name in ("href", "xlink:href", "src"):
+            if name in given:
+                self.links.append(given[name])
+
+
+@pytest.fixture(scope="module")
+def matrix_page(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("matrix")
+    np.save(folder / "v.npy", analysis.random_schur(10, 0.9, 0.2, 3))
+    return analysed(str(folder / "v.npy"), "all", folder / "out")
+
+
+@pytest.fixture(scope="module")
+def network_page(tmp_path_factory) -> Path:
+    found = list(of_network(nnrnn(), "all"))
+    return page.write("network <1>", described(nnrnn()), found, tmp_path_factory.mktemp("network"))
+
+
+@pytest.fixture(params=["matrix_page", "network_page"])
+def made(request) -> Path:
+    return request.getfixturevalue(request.param)
+
+
+def test_a_page_has_its_pictures_numbers_and_sentences(made):
+    content = json.loads((made.parent / "analysis.json").read_text())
+    text = made.read_text()
+    assert len(content["findings"]) >= 5
+    for finding in content["findings"]:
+        assert (made.parent / f"{finding['key']}.svg").exists()
+        assert (made.parent / f"{finding['key']}.png").exists()
+        assert finding["sentence"] in text
+        assert any(character.isdigit() for character in finding["sentence"])
+        assert finding["numbers"]
+
+
+def test_a_page_needs_nothing_from_elsewhere(made):
+    read = Read(made.read_text())
+    assert [link for link in read.links if link and not link.startswith(("#", "data:"))] == []
+    assert "@import" not in made.read_text()
+    assert not re.search(r"url\((?!#)", made.read_text())
+
+
+def test_a_page_can_be_used_by_keyboard_and_read_aloud(made):
+    read = Read(made.read_text())
+    assert len(read.ids) == len(set(read.ids))
+    inside = [link[1:] for link in read.links if link and link.startswith("#")]
+    assert set(inside) <= set(read.ids)
+    assert ("html", {"lang": "en"}) in read.tags
+    pictures = [given for tag, given in read.tags if tag == "svg"]
+    assert pictures
+    assert all(given["role"] == "img" and given["aria-label"] for given in pictures)
+    assert any(given.get("name") == "viewport" for tag, given in read.tags if tag == "meta")
+    assert sum(tag == "h1" for tag, _ in read.tags) == 1
+    assert "prefers-color-scheme: dark" in made.read_text()
+    assert style.INK not in made.read_text()  # text of pictures has the colour of the page
+
+
+def test_titles_are_escaped(network_page):
+    assert "<title>network &lt;1&gt; – kreiss</title>" in network_page.read_text()
+
+
+def test_sentences_follow_the_matrix():
+    def sentence(v, part="spectrum", index=0):
+        return list(of_matrix(np.asarray(v), part))[index].sentence
+
+    assert "100 % of the energy of this matrix is normal" in sentence(analysis.random_orthogonal(6, 0))
+    assert "0 % of the energy" in sentence(analysis.delay_line(6, 0.9))
+    assert "outside the unit circle, so powers grow without bound" in sentence(1.1 * np.eye(3))
+    assert "modes do not feed one another" in sentence(0.5 * np.eye(4), index=1)
+    assert "falls below 10 % after 2 steps" in sentence([[0.5]], "memory")
+    assert "Powers do not decay" in sentence(np.eye(3), "memory")
+    assert "No state ever grows" in sentence(0.5 * np.eye(3), "transients")
+    assert "8 times as long after 3 steps" in sentence(analysis.delay_line(4, 2.0), "transients")
+    assert "still growing after 200 steps" in sentence([[1.0, 1.0], [0.0, 1.0]], "transients")
+    assert (percent(0.9997), percent(1.0), percent(0.923), steps(1)) == ("more than 99 %", "100 %", "92 %", "1 step")
+
+
+@pytest.mark.parametrize("make", [lambda: nn.LSTM(2, 6), lambda: nn.GRU(2, 6), lambda: kreiss.ExpRNN(2, 6)])
+def test_every_kind_of_network_has_findings(make):
+    torch.manual_seed(0)
+    found = list(of_network(make(), "all"))
+    assert [one.key for one in found] == [
+        "spectrum", "structure", "memory", "growth", "starts", "gradients", "dependence", "lyapunov", "fixed-points",
+    ]  # fmt: skip
+    assert all("nan" not in one.sentence for one in found)
+
+
+# ---------------------------------------------------------------- the verbs
+
+
+def verb(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "kreiss.cli", *words], capture_output=True, text=True, timeout=300)
+
+
+def test_analyze_writes_a_page_beside_the_matrix(tmp_path):
+    np.save(tmp_path / "v.npy", analysis.delay_line(6, 0.9))
+    done = verb("analyze", str(tmp_path / "v.npy"), "memory")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "v-analysis").iterdir()) == [
+        "analysis.json", "index.html", "memory.png", "memory.svg",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("array", "part", "message"),
+    [
+        (np.ones((2, 3)), "all", "must be a square matrix"),
+        (np.eye(2), "gradients", "gradients need a network, with its inputs and nonlinearity; got a matrix alone"),
+        (None, "all", "must be a .npy file with a matrix; got No such file"),
+    ],
+)
+def test_analyze_refuses_in_one_line(tmp_path, array, part, message):
+    if array is not None:
+        np.save(tmp_path / "v.npy", array)
+    done = verb("analyze", str(tmp_path / "v.npy"), part, "-o", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_figure_writes_both_forms_and_lists_what_there_is(tmp_path, capsys):
+    assert figure_verb.make("001/fig1c", (), tmp_path) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["001-fig1c.png", "001-fig1c.svg"]
+    assert figure_verb.show_list() == 0
+    assert set(FIGURES) <= set(capsys.readouterr().out.split())
+    with pytest.raises(InputError, match="a network must be given as ROLE=PATH; got 'copy'"):
+        figure_verb.make("001/fig3", ("copy",), tmp_path)
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed to open the page with")
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
+def test_a_browser_opens_the_page_without_complaint(made, tmp_path, width, scheme):
+    shot = tmp_path / "page.png"
+    done = subprocess.run(
+        [
+            str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+            f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600", "--enable-logging=stderr",
+            f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",
+            "--virtual-time-budget=2000", f"--screenshot={shot}", made.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    from matplotlib.image import imread
+
+    pixels = imread(shot)[..., :3]
+    background = pixels[2, 2].mean()
+    assert (background < 0.3) if scheme == "dark" else (background > 0.9)
+    assert pixels.std() > 0.02, "nothing was drawn"
