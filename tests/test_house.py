@@ -39,7 +39,7 @@ ARROWS = {
     "analysis": GROUND | {"linalg", "sets", "recurrence", "layers"},
     "training": GROUND | {"linalg", "sets", "recurrence", "layers", "memory", "relational", "tasks", "experiments"},
     "studies": GROUND | {"experiments", "layers", "tasks", "training"},
-    "report": GROUND | {"analysis", "experiments", "studies"},
+    "report": GROUND | {"analysis", "catalogue", "experiments", "studies", "tasks", "training"},
     "commands": GROUND | {"analysis", "catalogue", "experiments", "layers", "report", "studies", "tasks", "training"},
     "cli": {"version", "errors", "catalogue", "commands", "recurrence", "training"},
     "__main__": {"cli"},

@@ -159,7 +159,7 @@ SMOKE_CHARACTERS = Scale(
     ("epochs",),
 )  # fmt: skip
 LAPTOP_COPY = Scale("as published: T = 200, 1,500 updates of 10, every size as printed; about half a minute a run")
-SIZES_64 = {512: 64, 722: 89, 257: 33, 1024: 128}
+SIZES_64 = {512: 64, 722: 88, 257: 32, 1024: 128}
 REGIME = {"optimiser": "adam", "optimiser.clip_norm": 1.0, "optimiser.eps": 1e-8}
 LAPTOP_PIXELS = Scale(
     "real MNIST; 64 units for 512 and 200 updates of 50 for 70 epochs of 100, which is a fifth of one epoch; Adam with "
@@ -175,7 +175,7 @@ DIGITS = Scale(
     SIZES_64,
     ("epochs", "optimiser.alpha"),
 )
-SIZES_128 = {1024: 128, 1386: 176, 475: 62, 2048: 256}
+SIZES_128 = {1024: 128, 1386: 162, 475: 59, 2048: 256}
 LAPTOP_CHARACTERS = Scale(
     "128 units for 1,024, embedding 50 for 200, 600 updates of 32 sequences for 100 epochs of 128, which is 0.6 epochs "
     "at length 150; Adam with one regime for all; evaluations read 100 streams; about half a minute a run",

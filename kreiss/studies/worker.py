@@ -31,7 +31,7 @@ from kreiss.training.storage import write_whole
 
 ENDED = ("finished", "failed")
 WAIT = 0.2  # seconds between looks at a folder that another process has
-COUNT = "parameters.json"
+FACTS = "facts.json"  # what is known before the first update
 SPECTRUM = ("modulus_min", "modulus_mean", "modulus_max", "departure")
 LEFT_OUT = ("update", "split", "seconds", *SPECTRUM)
 
@@ -52,7 +52,7 @@ def work(folder: Path, config: Config) -> str:
     network = make_network(config, task)
     folder.mkdir(parents=True, exist_ok=True)
     count = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-    write_whole(folder / COUNT, json.dumps(count).encode())
+    write_whole(folder / FACTS, json.dumps({"parameters": count, "baseline": task.baseline()}).encode())
     try:
         return fitting.run(config, folder, network, task, show="quiet", resume=taken_up).state
     except RunError:
@@ -67,7 +67,7 @@ def record_of(folder: Path, config: Config) -> Record:
     curve = [_numbers(record) for record in records if record.get("split") == "valid"]
     tested = [record for record in records if record.get("split") == "test"]
     told: dict[str, Any] = {
-        "state": status["state"], "parameters": json.loads((folder / COUNT).read_text()), "updates": status["update"],
+        "state": status["state"], **_facts(folder), "updates": status["update"],
         "seconds": records[-1]["seconds"] if records else 0.0, "torch": _torch_of(folder),
     }  # fmt: skip
     if status["message"]:
@@ -93,18 +93,26 @@ def _best(curve: list[Record], config: Config) -> Record:
     return {name: value for name, value in best.items() if name != "update"}
 
 
+def _facts(folder: Path) -> Record:
+    """Parameters and baseline; none for a run that was not made here."""
+    path = folder / FACTS
+    found: Record = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
 def _torch_of(folder: Path) -> str:
     return str(json.loads((folder / "run.json").read_text())["torch"])
 
 
-def _end_with_the_parent() -> None:
+def end_with_the_parent() -> None:
+    """Wait until whoever started this process is gone, and end it then."""
     os.read(sys.stdin.fileno(), 1)  # not through `sys.stdin`, whose lock the end of this process would wait for
     os._exit(1)
 
 
 def main() -> None:
     """One run, one thread."""
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
     folder, settings = Path(sys.argv[1]), Path(sys.argv[2])
     try:

@@ -31,9 +31,9 @@ class Characters(Task):
     Held-out text is always read in the same `streams` streams, whatever the batch size, and the state is carried
     through, so bits per character depend neither on the batch size nor on `chunk`.
 
-    Metrics are the loss in nats, `bpc`, bits per character = loss / ln 2, and the accuracy. The baseline is measured: the best network
-    without memory knows the current character only, so it is the table of pairs counted in the training text (each
-    count plus one), on the test text.
+    Metrics are the loss in nats, `bpc`, bits per character = loss / ln 2, and the accuracy. The baseline is measured:
+    the best network without memory knows the current character only, so it is the table of pairs counted in the
+    training text (each count plus one), on the test text.
 
     Two sets of characters are called PTB, and their numbers cannot be compared: `mikolov` (each line stripped, a blank
     is "_", the end of line a symbol: 5,017,482 / 393,042 / 442,423 symbols) and `bytes` (the file as it is: 5,101,618 /

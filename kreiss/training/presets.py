@@ -13,7 +13,7 @@ def preset_named(name: str, given: Mapping[str, Any] | None = None) -> dict[str,
 
     Args:
         name: its full name, such as "001/table1/nnrnn-150".
-        given: settings that are stronger; a number of steps takes the place of published epochs, or the other way round.
+        given: settings that are stronger; a number of steps takes the place of published epochs, or epochs of steps.
     """
     made, row = experiments.row(name)
     return without_other_length(made.settings(row, "paper"), given or {})
