@@ -41,11 +41,25 @@ MODELS: dict[str, Model] = {
     "gatednnrnn": Model(
         "eigenvalues chosen, non-normal, gated", "3*N*N + 3*N*I + 3*N", "3N² + 3NI; N³ per pass", "kerg2019"
     ),
+    "scurnn": Model(
+        "unitary, scaled Cayley, complex", "N*N + 2*N*I + 2*N", "4N² + 2NI; N³ per pass", "maduranga2019"
+    ),
+    "urnn": Model(
+        "unitary, reflections and Fourier", "8*N + 2*N*I", "4N² + 2NI or, large, N log N + 2NI", "arjovsky2016"
+    ),
+    "eurnn": Model(
+        "unitary, layers of rotations", "2*r + 2*N + 2*N*I", "4N² + 2NI or, large, r + 2NI", "jing2017"
+    ),
+    "fullurnn": Model("unitary, any", "N*N + 2*N*I + N", "4N² + 2NI; N³ per pass", "wisdom2016"),
+    "complexnnrnn": Model(
+        "eigenvalues chosen, non-normal, complex", "2*N*N + 2*N*I + N", "4N² + 2NI; N³ per pass", "kerg2019"
+    ),
     "lstm": Model("none, gated", "4*N*N + 4*N*I + 8*N", "4N² + 4NI", "hochreiter1997"),
     "gru": Model("none, gated", "3*N*N + 3*N*I + 6*N", "3N² + 3NI", "cho2014"),
 }  # fmt: skip
 
-# in `parameters`: m reflections (default N − 1), s the size that forgets, q = N − s, b angles (about ½ N log₂ N)
+# in `parameters`: m reflections (default N − 1), s the size that forgets, q = N − s, b angles (about ½ N log₂ N), r
+# rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {
@@ -105,6 +119,27 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
                   "Solja{\\v{c}}i{\\'c}, Marin and Bengio, Yoshua",
         "title": "Gated Orthogonal Recurrent Units: On Learning to Forget", "journal": "Neural Computation",
         "year": "2019", "volume": "31", "number": "4", "pages": "765--783",
+    }),
+    "arjovsky2016": ("inproceedings", {
+        "author": "Arjovsky, Martin and Shah, Amar and Bengio, Yoshua",
+        "title": "Unitary Evolution Recurrent Neural Networks",
+        "booktitle": "International Conference on Machine Learning", "year": "2016",
+    }),
+    "wisdom2016": ("inproceedings", {
+        "author": "Wisdom, Scott and Powers, Thomas and Hershey, John R. and Le Roux, Jonathan and Atlas, Les",
+        "title": "Full-Capacity Unitary Recurrent Neural Networks",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2016",
+    }),
+    "jing2017": ("inproceedings", {
+        "author": "Jing, Li and Shen, Yichen and Dubcek, Tena and Peurifoy, John and Skirlo, Scott and LeCun, Yann and "
+                  "Tegmark, Max and Solja{\\v{c}}i{\\'c}, Marin",
+        "title": "Tunable Efficient Unitary Neural Networks ({EUNN}) and their Application to {RNN}s",
+        "booktitle": "International Conference on Machine Learning", "year": "2017",
+    }),
+    "maduranga2019": ("inproceedings", {
+        "author": "Maduranga, Kehelwala D. G. and Helfrich, Kyle E. and Ye, Qiang",
+        "title": "Complex Unitary Recurrent Neural Networks Using Scaled {C}ayley Transform",
+        "booktitle": "AAAI Conference on Artificial Intelligence", "year": "2019",
     }),
     "hochreiter1997": ("article", {
         "author": "Hochreiter, Sepp and Schmidhuber, J{\\\"u}rgen", "title": "Long Short-Term Memory",

@@ -1,4 +1,4 @@
-"""Pure tensor functions on matrices: packed triangles, Cayley, block rotations, real Schur form.
+"""Pure tensor functions on matrices: packed triangles, Cayley, block rotations, real Schur form, complex as real.
 
 Nothing here knows about sets or layers. Functions that run inside a forward pass are plain
 differentiable torch; decompositions that run once (logarithm, Schur form) go through SciPy in
@@ -94,7 +94,7 @@ def inverse_cayley(p: Tensor) -> Tensor:
     """The skew A with cayley(A) = P: (I + P)⁻¹(I − P), for P without the eigenvalue −1."""
     eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
     a = torch.linalg.solve(eye + p, eye - p)
-    return (a - a.mT) / 2
+    return (a - a.mH) / 2
 
 
 _PADE_13 = tuple(
@@ -205,7 +205,51 @@ def polished(p: Tensor) -> Tensor:
 def newton_schulz(p: Tensor) -> Tensor:
     """One step towards the nearest orthogonal matrix: P(3I − PᵀP)/2, quadratic near it."""
     eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
-    return p @ (3 * eye - p.mT @ p) / 2
+    return p @ (3 * eye - p.mH @ p) / 2
+
+
+# ---------------------------------------------------------------- complex matrices as real ones
+
+
+def real_image(c: Tensor) -> Tensor:
+    """The real 2n×2n matrix that does to pairs (re, im) what the complex n×n matrix C does to complex numbers.
+
+    Entry c becomes the block [[re c, −im c], [im c, re c]]; products, transposed conjugates and inverses carry over.
+    """
+    rows = torch.stack([c.real, -c.imag], -1), torch.stack([c.imag, c.real], -1)
+    return torch.stack(rows, 1).reshape(2 * len(c), 2 * len(c))
+
+
+def complex_part(m: Tensor) -> Tensor:
+    """The complex n×n matrix whose real image is nearest to the real 2n×2n matrix M."""
+    n = len(m) // 2
+    blocks = m.reshape(n, 2, n, 2)
+    return torch.complex((blocks[:, 0, :, 0] + blocks[:, 1, :, 1]) / 2, (blocks[:, 1, :, 0] - blocks[:, 0, :, 1]) / 2)
+
+
+def phases(angles: Tensor) -> Tensor:
+    """e^{iθ}, as a complex tensor."""
+    return torch.complex(angles.cos(), angles.sin())
+
+
+def skew_hermitian(values: Tensor, index: Tensor, n: int) -> Tensor:
+    """The skew-Hermitian matrix of packed `values`: real parts below the diagonal, imaginary ones, the diagonal.
+
+    The diagonal is i√2·value (0 if left out), so that every number moves the matrix by the same Frobenius norm: a
+    gradient step on the numbers is then one of the matrix.
+    """
+    size = len(index)
+    real, imaginary = skew(values[:size], index, n), place(values[size : 2 * size], index, n)
+    imaginary = imaginary + imaginary.mT
+    if values.shape[0] > 2 * size:
+        imaginary = imaginary + math.sqrt(2) * torch.diag_embed(values[2 * size :])
+    return torch.complex(real, imaginary)
+
+
+def pack_skew_hermitian(a: Tensor, index: Tensor) -> Tensor:
+    """The packed values of a skew-Hermitian matrix, diagonal included."""
+    lower = a.reshape(-1)[index]
+    return torch.cat([lower.real, lower.imag, a.diagonal().imag / math.sqrt(2)])
 
 
 # ---------------------------------------------------------------- real Schur form

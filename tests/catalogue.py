@@ -9,9 +9,17 @@ from torch import nn
 
 import kreiss
 from kreiss.layers import REGISTRY
+from kreiss.layers.complexlayer import ComplexLayer
 from kreiss.sets.orthogonal_methods import METHODS
+from kreiss.sets.unitary import UNITARY_METHODS
 
-# name → the set of a given size
+
+def half(n: int) -> int:
+    """Complex units that make a real matrix of size n, or of n + 1 where n is odd."""
+    return (n + 1) // 2
+
+
+# name → the set of a given size, of the next even one where units are complex
 SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "free": kreiss.Free,
     **{f"orthogonal-{method}": (lambda n, method=method: kreiss.Orthogonal(n, method)) for method in METHODS},
@@ -32,6 +40,10 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "longshort": kreiss.LongShort,
     "longshort-uncoupled": lambda n: kreiss.LongShort(n, n // 2, coupled=False, orthogonal="trivialization"),
     "longshort-only-short": lambda n: kreiss.LongShort(n, n),
+    **{f"unitary-{method}": (lambda n, method=method: kreiss.Unitary(half(n), method)) for method in UNITARY_METHODS},
+    "unitary-few-layers": lambda n: kreiss.Unitary(half(n), "mesh", capacity=1),
+    "complexschur": lambda n: kreiss.ComplexSchur(half(n)),
+    "complexschur-clamped": lambda n: kreiss.ComplexSchur(half(n), radius=0.9),
     "schur-real": lambda n: kreiss.Schur(n, real=((n + 1) // 2, n // 2)),
 }
 
@@ -43,6 +55,11 @@ LAYERS: dict[str, Callable[..., Any]] = {
     "enrnn-uncoupled": lambda *sizes, **options: kreiss.ENRNN(*sizes, coupled=False, epsilon=0.0, **options),
     "henaff-orthogonal": lambda *sizes, **options: kreiss.Henaff(*sizes, orthogonal="expm", **options),
     "goru-trivialization": lambda *sizes, **options: kreiss.GORU(*sizes, orthogonal="trivialization", **options),
+    "urnn-structured": lambda *sizes, **options: kreiss.URNN(*sizes, structured=True, **options),
+    "eurnn-structured": lambda *sizes, **options: kreiss.EURNN(*sizes, structured=True, **options),
+    "eurnn-fft": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, **options),
+    "eurnn-fft-structured": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, structured=True, **options),
+    "complexnnrnn-clamped": lambda *sizes, **options: kreiss.ComplexNNRNN(*sizes, radius=0.95, **options),
     "exprnn-expm": lambda *sizes, **options: kreiss.ExpRNN(*sizes, orthogonal="expm", **options),
 }
 
@@ -57,6 +74,22 @@ ELMAN = {name: make for name, make in OURS.items() if name not in GATED and not 
 
 # those whose recurrent matrix is its own parameter
 FREE = {"rnn", "irnn", "orthrnn", "henaff"}
+
+# those whose units are complex: two real features per unit of hidden_size
+COMPLEX = {name: make for name, make in OURS.items() if issubclass(type(make(1, 1)), ComplexLayer)}
+
+# those that apply their recurrent matrix as a product of sparse ones, which the kernel does not
+STRUCTURED = {name: make for name, make in COMPLEX.items() if name.endswith("structured")}
+
+
+def width(name: str, hidden: int) -> int:
+    """Features of states and outputs of a layer of hidden_size=hidden."""
+    return 2 * hidden if name in COMPLEX else hidden
+
+
+def units(name: str, features: int) -> int:
+    """The hidden_size at which states of a layer have so many features."""
+    return features // 2 if name in COMPLEX else features
 
 
 def state_of(layer: nn.Module, state: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
 import kreiss
-from catalogue import LAYERS, OURS
+from catalogue import COMPLEX, LAYERS, OURS
 from kreiss import InputError, cli
 from kreiss.training.export import CHECKED_AT, export_saved
 from kreiss.training.scanned import Scanned
@@ -272,12 +272,26 @@ def to_onnx(layer: nn.Module, path: Path) -> onnxruntime.InferenceSession:
         ("goru", {}),
         ("henaff", {"nonlinearity": "modrelu"}),
         ("nnrnn", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+        *((name, {}) for name in COMPLEX),
+        ("scurnn", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
     ],
-    ids=["rnn", "nnrnn", "exprnn", "expm-relu", "scornn-identity", "enrnn", "goru", "henaff", "nnrnn-deep"],
+    ids=[
+        "rnn",
+        "nnrnn",
+        "exprnn",
+        "expm-relu",
+        "scornn-identity",
+        "enrnn",
+        "goru",
+        "henaff",
+        "nnrnn-deep",
+        *COMPLEX,
+        "scurnn-deep",
+    ],
 )
 def test_onnx_runtime_equals_the_eager_layer_at_any_time_and_batch(name, options, tmp_path):
     layer = build(name, **options)
-    assert options or layer.nonlinearity == {"rnn": "tanh"}.get(name, "modrelu")
+    assert options or layer.nonlinearity == {"rnn": "tanh", **dict.fromkeys(COMPLEX, "cmodrelu")}.get(name, "modrelu")
     session = to_onnx(layer, tmp_path / "layer.onnx")
     for length, batch in SIZES:
         x = torch.randn((batch, length, IN) if layer.batch_first else (length, batch, IN))

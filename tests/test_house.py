@@ -29,6 +29,7 @@ ARROWS = {
     "derivatives": set(),
     "catalogue": set(),
     "linalg": GROUND,
+    "optim": GROUND | {"linalg"},
     "sets": GROUND | {"derivatives", "linalg"},
     "recurrence": GROUND | {"derivatives", "linalg", "sets"},
     "layers": GROUND | {"linalg", "sets", "recurrence"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,11 +13,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import kreiss
-from catalogue import LAYERS, OURS
+from catalogue import LAYERS, OURS, width
 from kreiss.recurrence import NONLINEARITIES, cell, fused, kernel, reference_only
 from test_kernel import F64, problem, results
 
 NAN, INF = float("nan"), float("inf")
+
+
+def size(n: int, nonlinearity: str) -> int:
+    """n, or the next even number where entries are parts of complex numbers."""
+    return n + n % 2 if nonlinearity == "cmodrelu" else n
+
+
 NAMES = ("x", "weight", "bias", "matrix", "h0")
 every_nonlinearity = pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
 
@@ -66,6 +74,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 )
 def test_the_layout_of_a_tensor_in_memory_does_not_matter(layouts, grad_layout, shape, inputs_and_dtype, nonlinearity):
     inputs, dtype = inputs_and_dtype
+    shape = (*shape[:2], size(shape[2], nonlinearity))
     tensors = {name: tensor.detach() for name, tensor in problem(*shape, inputs, dtype).items()}
     grad, found = torch.randn(shape, dtype=dtype), []
     for placed in (tensors, {name: LAYOUTS[layouts[name]](tensor) for name, tensor in tensors.items()}):
@@ -98,10 +107,10 @@ def overlapping() -> dict[str, Tensor]:
     """Tensors of which many elements are one number in memory."""
     return {
         "x": torch.randn(1, 1, 3, dtype=F64).expand(6, 4, 3),
-        "weight": torch.randn(11, dtype=F64).as_strided((9, 3), (1, 1)),
-        "bias": torch.randn(1, dtype=F64).expand(9),
-        "matrix": (torch.randn(25, dtype=F64) / 3).as_strided((9, 9), (2, 1)),
-        "h0": torch.randn(9, dtype=F64).expand(4, 9),
+        "weight": torch.randn(12, dtype=F64).as_strided((10, 3), (1, 1)),
+        "bias": torch.randn(1, dtype=F64).expand(10),
+        "matrix": (torch.randn(28, dtype=F64) / 3).as_strided((10, 10), (2, 1)),
+        "h0": torch.randn(10, dtype=F64).expand(4, 10),
     }
 
 
@@ -116,9 +125,9 @@ def test_tensors_that_overlap_in_memory_are_read_as_if_they_did_not(nonlinearity
 
 @every_nonlinearity
 def test_an_incoming_gradient_that_overlaps_in_memory_is_read_as_if_it_did_not(nonlinearity):
-    tensors = problem(6, 4, 9, 3, F64)
-    leaves, row = list(tensors.values()), torch.randn(1, 1, 9, dtype=F64)
-    grads = (row.expand(6, 4, 9), row.expand(6, 4, 9).clone())
+    tensors = problem(6, 4, 10, 3, F64)
+    leaves, row = list(tensors.values()), torch.randn(1, 1, 10, dtype=F64)
+    grads = (row.expand(6, 4, 10), row.expand(6, 4, 10).clone())
     found, expected = (
         torch.autograd.grad(cell(**tensors, nonlinearity=nonlinearity)[0], leaves, grad) for grad in grads
     )
@@ -146,14 +155,14 @@ def test_no_steps_are_refused_and_no_sequences_are_allowed(name):
     with pytest.raises(RuntimeError):  # ours is one too; torch's own layers raise it themselves
         layer(torch.zeros(0, 2, 3))
     output, _ = layer(torch.zeros(5, 0, 3))
-    assert output.shape == (5, 0, 8)
+    assert output.shape == (5, 0, width(name, 8))
     output.sum().backward()
     assert all(not parameter.grad.any() for parameter in layer.parameters() if parameter.grad is not None)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_no_sequences_of_symbols_are_allowed(name):
-    assert OURS[name](3, 8)(torch.zeros(5, 0, dtype=torch.int64))[0].shape == (5, 0, 8)
+    assert OURS[name](3, 8)(torch.zeros(5, 0, dtype=torch.int64))[0].shape == (5, 0, width(name, 8))
 
 
 def test_the_recurrence_of_no_steps_is_an_error_and_of_no_sequences_is_empty():
@@ -215,7 +224,7 @@ def finite_where_the_loop_is(found: Tensor, expected: Tensor) -> bool:
 @pytest.mark.parametrize("where", NAMES)
 def test_nan_and_infinity_anywhere_reach_the_states_that_they_reach_in_the_plain_loop(where, value, nonlinearity):
     for position, reverse, ragged in itertools.product((0, -1), (False, True), (False, True)):
-        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 9, 2, F64).items()}
+        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 10, 2, F64).items()}
         tensors[where].view(-1)[position] = value
         options = {"nonlinearity": nonlinearity, "reverse": reverse}
         options["lengths"] = torch.tensor([3, 1, 2, 3]) if ragged else None
@@ -239,7 +248,7 @@ def test_nan_in_one_sequence_does_not_reach_another():
 @every_nonlinearity
 @pytest.mark.parametrize("value", [NAN, INF])
 def test_nan_and_infinity_in_gradients_crash_nothing_and_are_not_lost(value, nonlinearity):
-    tensors = problem(5, 4, 9, 2, F64)
+    tensors = problem(5, 4, 10, 2, F64)
     states, _ = cell(**tensors, nonlinearity=nonlinearity)
     grad = torch.ones_like(states)
     on = states[4, 1].ne(0).nonzero()[0]  # a unit that is not switched off
@@ -254,11 +263,11 @@ def gradients(tensors: dict[str, Tensor], grad: Tensor, **options) -> tuple[Tens
 
 
 def test_nan_and_infinity_anywhere_reach_the_gradients_that_they_reach_in_the_plain_loop():
-    grad = torch.randn(3, 4, 9, dtype=F64)
+    grad = torch.randn(3, 4, 10, dtype=F64)
     for nonlinearity, value, where in itertools.product(NONLINEARITIES, (NAN, INF, -INF), NAMES):
         if (nonlinearity, where) == ("modrelu", "bias"):
             continue  # from h = NaN alone one cannot tell a threshold that is NaN, which torch's gradient passes by
-        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 9, 2, F64).items()}
+        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 10, 2, F64).items()}
         tensors[where].view(-1)[1] = value
         found = gradients(tensors, grad, nonlinearity=nonlinearity)
         with reference_only():
@@ -269,9 +278,9 @@ def test_nan_and_infinity_anywhere_reach_the_gradients_that_they_reach_in_the_pl
 
 def test_nan_in_an_incoming_gradient_reaches_what_it_reaches_in_the_plain_loop():
     for nonlinearity, step, first in itertools.product(NONLINEARITIES, (0, 1, 2), (0.0, 1.0)):
-        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 9, 2, F64).items()}
+        tensors = {name: tensor.detach() for name, tensor in problem(3, 4, 10, 2, F64).items()}
         tensors["h0"] *= first
-        grad = torch.ones(3, 4, 9, dtype=F64)
+        grad = torch.ones(3, 4, 10, dtype=F64)
         grad[step, 1, 2] = NAN
         found = gradients(tensors, grad, nonlinearity=nonlinearity)
         with reference_only():
@@ -316,6 +325,13 @@ def test_arguments_that_do_not_fit_are_refused_or_mean_what_they_mean_in_the_pla
     assert refused_or_as_the_loop({**tensors, **UNFIT[case]})
 
 
+def test_half_a_complex_number_is_refused_by_every_path():
+    tensors = problem(3, 2, 5, 2, F64)
+    for context in (nullcontext(), reference_only()):
+        with context, pytest.raises(kreiss.InputError, match=r"an even number of entries; got 5\. Give pairs"):
+            cell(**tensors, nonlinearity="cmodrelu")
+
+
 def test_a_bias_of_another_dtype_put_into_a_layer_is_refused_or_right():
     layer, x = kreiss.NNRNN(3, 8), torch.randn(4, 2, 3)
     given = {"bias_l0": layer.bias_l0.detach().double()}
@@ -326,18 +342,33 @@ def test_a_bias_of_another_dtype_put_into_a_layer_is_refused_or_right():
 # ---------------------------------------------------------------- accuracy
 
 
-def one_step_back(grad: Tensor, states: Tensor, before: Tensor, matrix: Tensor, nonlinearity: str) -> list[Tensor]:
+def back_through(nonlinearity: str, grad: Tensor, h: Tensor, bias: Tensor) -> Tensor:
+    """The gradient to z from that to h = φ(z)."""
+    if nonlinearity == "cmodrelu":  # along h as it is, across h by |h|/|z|, with |z| = |h| − b
+        c, g = (torch.view_as_complex(part.unflatten(-1, (-1, 2)).contiguous()) for part in (h, grad))
+        modulus, threshold = c.abs(), bias.unflatten(-1, (-1, 2)).mean(-1)
+        unit = c / modulus.clamp_min(1e-300)
+        along, across = (g * unit.conj()).real, (g * unit.conj()).imag
+        return torch.view_as_real(unit * torch.complex(along, across * modulus / (modulus - threshold))).flatten(-2)
+    return grad * {"identity": torch.ones_like(h), "tanh": 1 - h**2, "relu": h > 0, "modrelu": h != 0}[nonlinearity]
+
+
+def along_bias(nonlinearity: str, grad_u: Tensor, h: Tensor) -> Tensor:
+    """What each state adds to the gradient of the bias."""
+    if nonlinearity == "cmodrelu":
+        c, g = (torch.view_as_complex(part.unflatten(-1, (-1, 2)).contiguous()) for part in (h, grad_u))
+        return ((g * c.conj()).real / c.abs().clamp_min(1e-300) / 2).repeat_interleave(2, -1)
+    return grad_u * h.sign() if nonlinearity == "modrelu" else grad_u
+
+
+def one_step_back(
+    grad: Tensor, states: Tensor, before: Tensor, matrix: Tensor, bias: Tensor, nonlinearity: str
+) -> list[Tensor]:
     """Gradients of u, V and h0 for given states, one by one in double precision: a transcription without autograd."""
-    slope = {
-        "identity": lambda h: torch.ones_like(h),
-        "tanh": lambda h: 1 - h**2,
-        "relu": lambda h: (h > 0).double(),
-        "modrelu": lambda h: (h != 0).double(),
-    }[nonlinearity]
-    grad, states, before, matrix = (tensor.double() for tensor in (grad, states, before, matrix))
+    grad, states, before, matrix, bias = (tensor.double() for tensor in (grad, states, before, matrix, bias))
     carry, grad_matrix, grad_u = torch.zeros_like(before), torch.zeros_like(matrix), torch.zeros_like(states)
     for t in reversed(range(len(states))):
-        grad_u[t] = (grad[t] + carry) * slope(states[t])
+        grad_u[t] = back_through(nonlinearity, grad[t] + carry, states[t], bias)
         grad_matrix += grad_u[t].T @ (states[t - 1] if t else before)
         carry = grad_u[t] @ matrix
     return [grad_u, grad_matrix, carry]
@@ -351,17 +382,17 @@ def one_step_back(grad: Tensor, states: Tensor, before: Tensor, matrix: Tensor, 
     seed=st.integers(0, 1000),
 )
 def test_single_precision_gradients_are_right_to_1e5_on_the_same_states(steps, batch, n, nonlinearity, seed):
-    tensors = problem(steps, batch, n, 3, torch.float32, seed)
+    tensors = problem(steps, batch, size(n, nonlinearity), 3, torch.float32, seed)
     states, _ = cell(**tensors, nonlinearity=nonlinearity)
     grad = torch.randn(states.shape, generator=torch.Generator().manual_seed(seed))
     found = dict(zip(tensors, torch.autograd.grad(states, list(tensors.values()), grad), strict=True))
     with torch.no_grad():
-        grad_u, grad_matrix, grad_h0 = one_step_back(grad, states, tensors["h0"], tensors["matrix"], nonlinearity)
-        along = grad_u * states.double().sign() if nonlinearity == "modrelu" else grad_u
+        given_ = (tensors[name] for name in ("h0", "matrix", "bias"))
+        grad_u, grad_matrix, grad_h0 = one_step_back(grad, states, *given_, nonlinearity)
         exact = {
             "x": grad_u @ tensors["weight"].double(),
             "weight": torch.einsum("tbn,tbi->ni", grad_u, tensors["x"].double()),
-            "bias": along.sum((0, 1)),
+            "bias": along_bias(nonlinearity, grad_u, states.double()).sum((0, 1)),
             "matrix": grad_matrix,
             "h0": grad_h0,
         }
@@ -377,7 +408,8 @@ def test_single_precision_gradients_are_right_to_1e5_on_the_same_states(steps, b
     seed=st.integers(0, 1000),
 )
 def test_one_step_in_single_precision_errs_by_at_most_1e6(batch, n, inputs, nonlinearity, seed):
-    tensors = {name: tensor.detach() for name, tensor in problem(1, batch, n, inputs, torch.float32, seed).items()}
+    made = problem(1, batch, size(n, nonlinearity), inputs, torch.float32, seed)
+    tensors = {name: tensor.detach() for name, tensor in made.items()}
     found, _ = cell(**tensors, nonlinearity=nonlinearity)
     with reference_only():
         exact, _ = cell(**{name: tensor.double() for name, tensor in tensors.items()}, nonlinearity=nonlinearity)
@@ -390,9 +422,11 @@ def test_one_step_in_single_precision_errs_by_at_most_1e6(batch, n, inputs, nonl
 @every_nonlinearity
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_nothing_in_gives_nothing_out(nonlinearity, dtype):
-    tensors = {name: tensor.detach() for name, tensor in problem(4, 3, 19, 2, dtype).items()}
-    tensors["x"], tensors["h0"] = torch.zeros(4, 3, 2, dtype=dtype), torch.zeros(3, 19, dtype=dtype)
-    bias = tensors["bias"].abs() if nonlinearity == "modrelu" else None  # an open threshold, and z = 0 gives 0 still
+    tensors = {name: tensor.detach() for name, tensor in problem(4, 3, 20, 2, dtype).items()}
+    tensors["x"], tensors["h0"] = torch.zeros(4, 3, 2, dtype=dtype), torch.zeros(3, 20, dtype=dtype)
+    bias = (
+        tensors["bias"].abs() if nonlinearity.endswith("modrelu") else None
+    )  # an open threshold, and z = 0 gives 0 still
     states, last = cell(**{**tensors, "bias": bias}, nonlinearity=nonlinearity)
     assert not states.any()
     assert not last.any()

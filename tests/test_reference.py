@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import kreiss
-from catalogue import ELMAN, state_of
+from catalogue import COMPLEX, ELMAN, state_of
 from kreiss.layers import REGISTRY
-from kreiss.recurrence import NONLINEARITIES, operator, recur, reference
+from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, operator, recur, reference
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
@@ -111,14 +111,24 @@ PHI = {
     "tanh": lambda z, b: np.tanh(z + b),
     "relu": lambda z, b: np.maximum(z + b, 0),
     "modrelu": lambda z, b: np.sign(z) * np.maximum(np.abs(z) + b, 0),
+    "cmodrelu": lambda z, b: as_pairs([w * max(abs(w) + c, 0) / abs(w) for w, c in zip(as_complex(z), b, strict=True)]),
 }
+
+
+def as_complex(z: np.ndarray) -> np.ndarray:
+    return z[0::2] + 1j * z[1::2]
+
+
+def as_pairs(w: list[complex]) -> np.ndarray:
+    return np.array([part for number in w for part in (number.real, number.imag)])
 
 
 def transcription(layer: kreiss.RecurrentLayer, x: np.ndarray, h: np.ndarray) -> np.ndarray:
     """h_t = φ(V h_{t−1} + U x_t; b), one sequence and one time step after the other."""
     number = lambda name: getattr(layer, name).detach().numpy()  # noqa: E731
     V, U = number("weight_hh_l0"), number("weight_ih_l0")
-    b = sum((number(name) for name, _ in layer.named_parameters() if name.startswith("bias")), np.zeros(len(V)))
+    size = layer.hidden_size if layer.nonlinearity == "cmodrelu" else len(V)
+    b = sum((number(name) for name, _ in layer.named_parameters() if name.startswith("bias")), np.zeros(size))
     states = np.zeros((*x.shape[:2], len(V)))
     for i in range(x.shape[1]):
         last = h[i]
@@ -128,11 +138,13 @@ def transcription(layer: kreiss.RecurrentLayer, x: np.ndarray, h: np.ndarray) ->
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
-@pytest.mark.parametrize("name", ELMAN)
+@pytest.mark.parametrize(
+    ("name", "nonlinearity"),
+    [(name, phi) for name in ELMAN for phi in (NONLINEARITIES if name in COMPLEX else REAL_NONLINEARITIES)],
+)
 def test_every_layer_equals_its_numpy_transcription(name, nonlinearity, bias):
     layer = moved(ELMAN[name](3, 5, nonlinearity=nonlinearity, bias=bias, **double))
-    x, h = torch.randn(6, 2, 3, **double), torch.randn(1, 2, 5, **double)
+    x, h = torch.randn(6, 2, 3, **double), torch.randn(1, 2, layer.state_size, **double)
     expected = transcription(layer, x.numpy(), h[0].numpy())
     out, h_n = layer(x, h)
     exactly(out.detach().numpy(), expected)
@@ -264,6 +276,7 @@ def test_from_torch_refuses_a_layer_of_another_kind(name):
 )
 def test_a_padded_batch_equals_each_sequence_run_by_itself(lengths, padding, n, nonlinearity, with_bias, reverse, seed):
     torch.manual_seed(seed)
+    n *= 2 if nonlinearity == "cmodrelu" else 1
     total = max(lengths) + padding
     u, h0 = torch.randn(total, len(lengths), n, **double), torch.randn(len(lengths), n, **double)
     matrix, bias = torch.randn(n, n, **double), torch.randn(n, **double) if with_bias else None
@@ -316,9 +329,9 @@ def test_the_operator_passes_the_checks_of_torch_library(nonlinearity, lengths, 
 @CASES
 @LENGTHS
 def test_the_backward_operator_passes_the_checks_of_torch_library(lengths, reverse):
-    u, matrix, h0, _, ends, nonlinearity, _ = operands("tanh", lengths, reverse)
+    u, matrix, h0, bias, ends, nonlinearity, _ = operands("tanh", lengths, reverse)
     with torch.no_grad():
-        args = (torch.randn_like(u), u.tanh(), matrix.clone(), h0.clone(), ends, nonlinearity, reverse)
+        args = (torch.randn_like(u), u.tanh(), matrix.clone(), h0.clone(), bias.clone(), ends, nonlinearity, reverse)
     torch.library.opcheck(operator.recur_backward_op, args)
 
 

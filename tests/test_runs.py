@@ -560,6 +560,15 @@ def test_fit_takes_names_layers_networks_and_settings():
     assert by_layer.config.task.model_extra["delay"] == 3
 
 
+def test_fit_puts_a_readout_on_a_layer_of_the_users_own():
+    class Mine(kreiss.RNN):
+        pass
+
+    run = kreiss.fit(Mine(10, 4), Copy(delay=2), steps=2, show="quiet")
+    assert isinstance(run.model, kreiss.training.Network)
+    assert isinstance(run.model.layer, Mine)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -139,7 +139,7 @@ def test_what_a_stream_cannot_use_is_refused_in_a_sentence(make, error, message)
 def test_the_final_state_and_its_gradients_are_those_of_forward(name, bidirectional, num_layers):
     layer = made(name, num_layers=num_layers, bidirectional=bidirectional)
     x = torch.randn(23, 4, 3, dtype=torch.float64, requires_grad=True)
-    h0 = 0.1 * torch.randn(num_layers * (1 + bidirectional), 4, 6, dtype=torch.float64)
+    h0 = 0.1 * torch.randn(num_layers * (1 + bidirectional), 4, layer.state_size, dtype=torch.float64)
     h0.requires_grad_()
     inputs = [x, h0, *layer.parameters()]
     weight = torch.randn_like(h0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import kreiss
-from catalogue import GATED, LAYERS
+from catalogue import GATED, LAYERS, width
 from kreiss import cli, linalg
 from kreiss.catalogue import MODELS, REFERENCES, bibtex, short, shown
 from kreiss.layers import REGISTRY
@@ -535,7 +535,7 @@ def test_the_formula_of_the_catalogue_counts_the_parameters(name, N, I):  # noqa
     s = round(0.4 * N)
     b = kreiss.Orthogonal(N, "butterfly").shapes[0][0]
     m = max(N - 1, 1)
-    formula = eval(MODELS[name].parameters, {"N": N, "I": I, "m": m, "s": s, "q": N - s, "b": b})
+    formula = eval(MODELS[name].parameters, {"N": N, "I": I, "m": m, "s": s, "q": N - s, "b": b, "r": N - 1})
     layer = REGISTRY[name](I, N, device="meta")
     assert formula == sum(parameter.numel() for parameter in layer.parameters())
 
@@ -548,7 +548,7 @@ def test_the_formula_of_the_catalogue_counts_the_parameters(name, N, I):  # noqa
 def test_match_finds_the_closest_hidden_size(name, budget, inputs, output):
     def total(n: int) -> int:
         layer = REGISTRY[name](inputs, n, device="meta")
-        return sum(p.numel() for p in layer.parameters()) + (0 if output is None else output * (n + 1))
+        return sum(p.numel() for p in layer.parameters()) + (0 if output is None else output * (width(name, n) + 1))
 
     n = kreiss.match(name, budget, input_size=inputs, output_size=output)
     off = abs(total(n) - budget)

@@ -16,7 +16,8 @@ app = cyclopts.App(name="list", help="List models, tasks, and presets: the exper
 def models(like: str = "") -> int:
     """List the networks that `--model` takes: constraint, number of parameters, cost per time step and reference.
 
-    N is hidden_size and I input_size; m reflections; s the size of the part that forgets and q = N − s; b angles.
+    N is hidden_size and I input_size; m reflections; s the size of the part that forgets and q = N − s; b angles; r
+    rotations. N complex units are 2N real numbers of the state.
 
     Parameters
     ----------

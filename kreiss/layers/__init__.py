@@ -3,8 +3,11 @@
 from torch import nn
 
 from kreiss.layers.base import RecurrentLayer
+from kreiss.layers.complexnnrnn import ComplexNNRNN
 from kreiss.layers.enrnn import ENRNN
+from kreiss.layers.eurnn import EURNN
 from kreiss.layers.exprnn import ExpRNN
+from kreiss.layers.fullurnn import FullURNN
 from kreiss.layers.gatednnrnn import GatedNNRNN
 from kreiss.layers.goru import GORU
 from kreiss.layers.gru import GRU
@@ -17,9 +20,11 @@ from kreiss.layers.ornn import ORNN
 from kreiss.layers.orthrnn import OrthRNN
 from kreiss.layers.rnn import RNN
 from kreiss.layers.scornn import ScoRNN
+from kreiss.layers.scurnn import ScuRNN
 from kreiss.layers.spectralrnn import SpectralRNN
 from kreiss.layers.stream import Stream
 from kreiss.layers.svdrnn import SVDRNN
+from kreiss.layers.urnn import URNN
 
 REGISTRY: dict[str, type[nn.Module]] = {
     "rnn": RNN,
@@ -35,12 +40,18 @@ REGISTRY: dict[str, type[nn.Module]] = {
     "henaff": Henaff,
     "goru": GORU,
     "gatednnrnn": GatedNNRNN,
+    "scurnn": ScuRNN,
+    "urnn": URNN,
+    "eurnn": EURNN,
+    "fullurnn": FullURNN,
+    "complexnnrnn": ComplexNNRNN,
     "lstm": LSTM,
     "gru": GRU,
 }
 
 __all__ = [
     "ENRNN",
+    "EURNN",
     "GORU",
     "GRU",
     "IRNN",
@@ -50,12 +61,16 @@ __all__ = [
     "REGISTRY",
     "RNN",
     "SVDRNN",
+    "URNN",
+    "ComplexNNRNN",
     "ExpRNN",
+    "FullURNN",
     "GatedNNRNN",
     "Henaff",
     "OrthRNN",
     "RecurrentLayer",
     "ScoRNN",
+    "ScuRNN",
     "SpectralRNN",
     "Stream",
     "match",

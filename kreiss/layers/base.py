@@ -25,7 +25,7 @@ from kreiss.layers.checks import (
     full_precision,
 )
 from kreiss.layers.loading import CheckedLoading
-from kreiss.recurrence import NONLINEARITIES, cell, last_state
+from kreiss.recurrence import REAL_NONLINEARITIES, cell, last_state
 from kreiss.sets import Free, Set
 from kreiss.sets.initial import uniform
 
@@ -74,6 +74,8 @@ class RecurrentLayer(CheckedLoading):
     takes_symbols = True  # integer inputs stand for one-hot vectors
     plain_cell = True  # whether a step is h ← φ(V h + U x; b), and so one call of the kernel
     one_bias = False  # whether even a free V goes with one bias, where torch.nn.RNN has a pair
+    reals = 1  # numbers per unit of the state; two in complex layers
+    nonlinearities: tuple[str, ...] = REAL_NONLINEARITIES
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class RecurrentLayer(CheckedLoading):
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
         self.num_layers = check_size("num_layers", num_layers)
-        check_name("nonlinearity", nonlinearity, NONLINEARITIES)
+        check_name("nonlinearity", nonlinearity, self.nonlinearities)
         self.nonlinearity = nonlinearity
         self.bias = bool(bias)
         self.batch_first = bool(batch_first)
@@ -135,12 +137,13 @@ class RecurrentLayer(CheckedLoading):
         new = lambda *shape: nn.Parameter(torch.empty(shape, device=device, dtype=dtype))  # noqa: E731
         for suffix, _ in self._cells():
             above = suffix.startswith("l0")
-            width = self.input_size if above else self.hidden_size * (2 if self.bidirectional else 1)
-            self.register_parameter(f"weight_ih_{suffix}", new(self.hidden_size, width))
+            width = self.input_size if above else self.state_size * (2 if self.bidirectional else 1)
+            self.register_parameter(f"weight_ih_{suffix}", new(self.state_size, width))
             for name, shape in zip(self._free_names(suffix), self._set(suffix).shapes, strict=True):
                 self.register_parameter(name, new(*shape))
             for name in self._bias_names:
-                self.register_parameter(f"{name}_{suffix}", new(self.hidden_size))
+                per_unit = 1 if self.nonlinearity == "cmodrelu" else self.reals  # one threshold on each modulus
+                self.register_parameter(f"{name}_{suffix}", new(self.hidden_size * per_unit))
         self.sets.to(device=device, dtype=dtype)
 
     @torch.no_grad()
@@ -158,7 +161,7 @@ class RecurrentLayer(CheckedLoading):
                 getattr(self, name).copy_(tensor)
             for name in self._bias_names:
                 b = getattr(self, f"{name}_{suffix}")
-                if self.nonlinearity == "modrelu":
+                if self.nonlinearity.endswith("modrelu"):
                     b.copy_(uniform(len(b), -0.01, 0.01, generator))
                 else:
                     b.zero_()
@@ -357,14 +360,13 @@ class RecurrentLayer(CheckedLoading):
         self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
     ) -> dict[str, Any]:
         """What one layer and direction hands to the recurrence."""
-        biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
         return {
             "x": x,
             "weight": self._input_weight(suffix, x),
-            "matrix": self.recurrent_matrix(suffix),
+            "matrix": self._transition(suffix),
             "h0": h0,
             "nonlinearity": self.nonlinearity,
-            "bias": None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1],
+            "bias": self._bias(suffix),
             "lengths": lengths,
             "reverse": backwards,
         }
@@ -372,6 +374,17 @@ class RecurrentLayer(CheckedLoading):
     def _input_weight(self, suffix: str, x: Tensor) -> Tensor | None:
         """U of one layer and direction; None where x drives the state as it is."""
         return getattr(self, f"weight_ih_{suffix}")
+
+    def _transition(self, suffix: str) -> Tensor | Callable[[Tensor], Tensor]:
+        """V as the recurrence takes it: the matrix, or a function that applies it to states."""
+        return self.recurrent_matrix(suffix)
+
+    def _bias(self, suffix: str) -> Tensor | None:
+        """b as the recurrence takes it, one number per entry of the state."""
+        biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
+        if self.nonlinearity == "cmodrelu":
+            biases = [b[:, None].expand(-1, 2).flatten() for b in biases]
+        return None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
 
     def step(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One time step: x (batch, input_size) or (input_size,), state as `hx`; equal to `forward`.
@@ -393,6 +406,11 @@ class RecurrentLayer(CheckedLoading):
 
     # ------------------------------------------------------------ state and checks
 
+    @property
+    def state_size(self) -> int:
+        """Features of states and outputs: hidden_size, or twice that where units are complex."""
+        return self.reals * self.hidden_size
+
     def init_state(self, batch_size: int | None = None) -> Tensor:
         """The zero state for `batch_size` sequences, or for one unbatched sequence."""
         if batch_size is not None:
@@ -401,7 +419,7 @@ class RecurrentLayer(CheckedLoading):
 
     def _state_shape(self, batch_size: int | None) -> tuple[int, ...]:
         cells = self.num_layers * (2 if self.bidirectional else 1)
-        return (cells, self.hidden_size) if batch_size is None else (cells, batch_size, self.hidden_size)
+        return (cells, self.state_size) if batch_size is None else (cells, batch_size, self.state_size)
 
     def _initial_state(self, hx: Tensor | None, batch_size: int, like: Tensor) -> Tensor | None:
         if hx is None:
@@ -431,7 +449,7 @@ class RecurrentLayer(CheckedLoading):
         """A copy for inference and export: each V computed once and kept as a plain matrix."""
         frozen = copy.deepcopy(self)
         for suffix, _ in self._cells():
-            frozen._install(suffix, Free(self.hidden_size), (self.recurrent_matrix(suffix),))
+            frozen._install(suffix, Free(self.state_size), (self.recurrent_matrix(suffix),))
         return frozen.requires_grad_(False).eval()
 
     @classmethod

@@ -19,8 +19,13 @@ def from_torch(cls: type[Layer], rnn: nn.RNN, options: dict[str, Any]) -> Layer:
     if not isinstance(rnn, nn.RNN):
         raise TypeError(f"`rnn` must be a torch.nn.RNN; got {type(rnn).__name__}. Pass the layer itself.")
     like = next(rnn.parameters())
+    if rnn.hidden_size % cls.reals:
+        raise InputError(
+            f"a complex layer has two real entries per unit; got a torch.nn.RNN with hidden_size={rnn.hidden_size}. "
+            "Pass one with an even hidden_size."
+        )
     layer = cls(
-        rnn.input_size, rnn.hidden_size, rnn.num_layers, nonlinearity=rnn.nonlinearity, bias=rnn.bias,
+        rnn.input_size, rnn.hidden_size // cls.reals, rnn.num_layers, nonlinearity=rnn.nonlinearity, bias=rnn.bias,
         batch_first=rnn.batch_first, dropout=rnn.dropout, bidirectional=rnn.bidirectional,
         device=like.device, dtype=like.dtype, **options,
     )  # fmt: skip
@@ -45,7 +50,7 @@ def to_torch(layer: RecurrentLayer) -> nn.RNN:
         )
     like = layer.weight_ih_l0
     rnn = nn.RNN(
-        layer.input_size, layer.hidden_size, layer.num_layers, nonlinearity=layer.nonlinearity, bias=layer.bias,
+        layer.input_size, layer.state_size, layer.num_layers, nonlinearity=layer.nonlinearity, bias=layer.bias,
         batch_first=layer.batch_first, dropout=layer.dropout, bidirectional=layer.bidirectional,
         device=like.device, dtype=like.dtype,
     )  # fmt: skip

@@ -48,7 +48,8 @@ def match(
     def count(hidden: int) -> int:
         layer = model(inputs, hidden, device="meta", **options)
         trained = sum(parameter.numel() for parameter in layer.parameters() if parameter.requires_grad)
-        return trained + (0 if outputs is None else outputs * (hidden + 1))
+        features = getattr(layer, "state_size", hidden)  # two reals per complex unit
+        return trained + (0 if outputs is None else outputs * (features + 1))
 
     low = _smallest(count)
     high = low

@@ -6,19 +6,21 @@ one opaque operator under torch.compile, a scan under torch.export. `recur` is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from kreiss import derivatives
+from kreiss.errors import InputError
 from kreiss.recurrence import exporting, fused, operator, reference
 from kreiss.recurrence.nonlinearity import APPLY
 
 NONLINEARITIES = tuple(APPLY)
+REAL_NONLINEARITIES = tuple(name for name in APPLY if name != "cmodrelu")  # those that take every entry by itself
 
-__all__ = ["NONLINEARITIES", "cell", "last_state", "recur", "reference_only"]
+__all__ = ["NONLINEARITIES", "REAL_NONLINEARITIES", "cell", "last_state", "recur", "reference_only"]
 
 _reference_only = False
 
@@ -37,7 +39,7 @@ def reference_only() -> Iterator[None]:
 def cell(
     x: Tensor,
     weight: Tensor | None,
-    matrix: Tensor,
+    matrix: Tensor | Callable[[Tensor], Tensor],
     h0: Tensor | None,
     *,
     nonlinearity: str,
@@ -56,7 +58,8 @@ def cell(
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
-    if not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
+    _check_pairs(matrix, nonlinearity)
+    if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     u = reference.drive(x, weight)
     h0 = reference.zero_state(x, weight) if h0 is None else h0
@@ -66,7 +69,7 @@ def cell(
 def last_state(
     x: Tensor,
     weight: Tensor | None,
-    matrix: Tensor,
+    matrix: Tensor | Callable[[Tensor], Tensor],
     h0: Tensor | None,
     *,
     nonlinearity: str,
@@ -75,16 +78,25 @@ def last_state(
     reverse: bool = False,
 ) -> Tensor:
     """The last state (B, N) of `cell`, without room for all of them where the kernel runs: about 2√T instead of T."""
-    if not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
+    _check_pairs(matrix, nonlinearity)
+    if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.LastState.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
     return cell(
         x, weight, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse
     )[1]  # fmt: skip
 
 
+def _check_pairs(matrix: Tensor | Callable[[Tensor], Tensor], nonlinearity: str) -> None:
+    if nonlinearity == "cmodrelu" and isinstance(matrix, Tensor) and matrix.shape[-1] % 2:
+        raise InputError(
+            f"states of complex numbers must have an even number of entries; got {matrix.shape[-1]}. "
+            "Give pairs (re, im)."
+        )
+
+
 def recur(
     u: Tensor,
-    matrix: Tensor,
+    matrix: Tensor | Callable[[Tensor], Tensor],
     h0: Tensor,
     *,
     nonlinearity: str,
@@ -96,9 +108,10 @@ def recur(
 
     Args:
         u: inputs (T, B, N), T ≥ 1.
-        matrix: V (N, N).
+        matrix: V (N, N), or a function that makes V h of rows h (B, N), for which the plain loop runs.
         h0: first state (B, N).
-        nonlinearity: "identity", "tanh", "relu" or "modrelu".
+        nonlinearity: "identity", "tanh", "relu", "modrelu", or "cmodrelu" on complex numbers, pairs of entries (re,
+            im).
         bias: (N,), inside φ: added to z, or the threshold of modReLU.
         lengths: (B,), valid steps of each sequence; after them the state stays what it was.
         reverse: run from the last step to the first (from each sequence's own end).
@@ -106,6 +119,9 @@ def recur(
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
+    if not isinstance(matrix, Tensor):
+        out = reference.states(u, matrix, h0, bias, lengths, nonlinearity, reverse)
+        return out, out[0] if reverse else out[-1]
     if torch.compiler.is_exporting():
         states = exporting.states
     elif torch.compiler.is_compiling() and not derivatives.forward_mode():  # the operator would drop those silently

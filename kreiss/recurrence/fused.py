@@ -119,9 +119,9 @@ def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) 
 
 def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
     """First-order gradients by the kernel, with all states kept."""
-    x, weight, _, matrix, h0, lengths, states = ctx.saved_tensors
+    x, weight, bias, matrix, h0, lengths, states = ctx.saved_tensors
     steps, batch, _ = states.shape
-    sums = _Sums(ctx, x, weight, matrix, lengths, batch)
+    sums = _Sums(ctx, x, weight, bias, matrix, lengths, batch)
     carry = _carry(matrix, batch, grad_last)
     for first, last in _pieces(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse):
         now = states[first:last]
@@ -155,14 +155,21 @@ class _Sums:
     """Gradients that add up over pieces of time, and the buffer that every piece uses again."""
 
     def __init__(
-        self, ctx: Any, x: Tensor, weight: Tensor | None, matrix: Tensor, lengths: Tensor | None, batch: int
+        self,
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        matrix: Tensor,
+        lengths: Tensor | None,
+        batch: int,
     ) -> None:
         need_x, need_weight, need_bias, need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
         self.x, self.weight, self.steps, self.reverse = x, weight, x.shape[0], ctx.reverse
         thin = need_weight and _thin(x, weight)
         self.backward = kernel.Backward(
             matrix, batch, lengths, ctx.nonlinearity, ctx.reverse,
-            x=x if thin else None, weight=weight, bias=need_bias, wants_carry=self.need_h0,
+            x=x if thin else None, weight=weight, bias=need_bias, threshold=bias, wants_carry=self.need_h0,
         )  # fmt: skip
         self.grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
         self.grad_weight = torch.zeros_like(weight) if weight is not None and need_weight and not thin else None
@@ -232,9 +239,9 @@ class LastState(torch.autograd.Function):
     def backward(ctx: Any, grad_last: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             return (*_through_reference(ctx, None, grad_last), None, None, None)
-        x, weight, _, matrix, _, lengths, kept = ctx.saved_tensors
+        x, weight, bias, matrix, _, lengths, kept = ctx.saved_tensors
         run: _Again = ctx.run
-        sums = _Sums(ctx, x, weight, matrix, lengths, x.shape[1])
+        sums = _Sums(ctx, x, weight, bias, matrix, lengths, x.shape[1])
         carry = _carry(matrix, x.shape[1], grad_last)
         for (first, last), h in zip(ctx.pieces, kept, strict=True):
             states = run.states(first, last, h)

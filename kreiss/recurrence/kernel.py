@@ -15,7 +15,7 @@ from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
 LONG = 1 << 23  # bytes; shorter buffers come from memory that is in use already
-CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3}
+CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3, "cmodrelu": 4}
 POINTERS = (
     "matrix", "weight", "packed", "states", "h0", "bias", "lengths", "x", "symbols", "grad", "inner", "carry", "sums",
     "grad_inputs", "grad_bias",
@@ -182,7 +182,8 @@ class Backward:
     """The backward pass over one sequence, a piece of time at a time.
 
     Adds up the gradients of U (where `weight` and x are given) and of the bias itself, because those products are too
-    thin for a matrix library; they are complete after the last piece.
+    thin for a matrix library; they are complete after the last piece. `threshold` is the bias itself, which only the
+    complex modReLU looks at again.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class Backward:
         x: Tensor | None = None,
         weight: Tensor | None = None,
         bias: bool = False,
+        threshold: Tensor | None = None,
         wants_carry: bool = True,
     ) -> None:
         n = len(matrix)
@@ -208,6 +210,7 @@ class Backward:
         self.tensors = {
             "matrix": _readable(matrix),
             "packed": _room(matrix, 0),
+            "bias": _readable_or_none(threshold),
             "lengths": _readable_or_none(lengths),
             "sums": matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
             "grad_inputs": self.grad_weight,

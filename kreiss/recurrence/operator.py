@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kreiss.recurrence import fused, kernel, reference
-from kreiss.recurrence.nonlinearity import SLOPE
+from kreiss.recurrence.nonlinearity import through, to_bias
 
 
 @torch.library.custom_op("kreiss::recur", mutates_args=())
@@ -52,6 +52,7 @@ def recur_backward_op(
     states: Tensor,
     matrix: Tensor,
     h0: Tensor,
+    bias: Tensor | None,
     lengths: Tensor | None,
     nonlinearity: str,
     reverse: bool,
@@ -59,11 +60,11 @@ def recur_backward_op(
     """Gradients to u (T, B, N), to the matrix and to h0."""
     matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
     grad_u, carry = torch.zeros_like(states), torch.zeros_like(h0_)
-    if fused.usable(states, matrix_, matrix_, h0_, None, lengths):
-        backward = kernel.Backward(matrix_, states.shape[1], lengths, nonlinearity, reverse)
+    if fused.usable(states, matrix_, matrix_, h0_, bias, lengths):
+        backward = kernel.Backward(matrix_, states.shape[1], lengths, nonlinearity, reverse, threshold=bias)
         backward.piece(0, states, grad, carry, grad_u)
     else:
-        carry = _loop_back(grad, states, matrix_, carry, lengths, nonlinearity, reverse, grad_u)
+        carry = _loop_back(grad, states, matrix_, carry, bias, lengths, nonlinearity, reverse, grad_u)
     before = torch.cat([states[1:], h0_[None]]) if reverse else torch.cat([h0_[None], states[:-1]])
     grad_matrix = grad_u.flatten(0, 1).mT @ before.flatten(0, 1)
     return grad_u, grad_matrix.to(matrix.dtype), carry.to(h0.dtype)
@@ -74,16 +75,17 @@ def _loop_back(
     states: Tensor,
     matrix: Tensor,
     carry: Tensor,
+    bias: Tensor | None,
     lengths: Tensor | None,
     nonlinearity: str,
     reverse: bool,
     grad_u: Tensor,
 ) -> Tensor:
     """The backward pass in plain torch: fills the gradient of u, returns that of h0."""
-    slope, total = SLOPE[nonlinearity], len(states)
+    total = len(states)
     for t in range(total) if reverse else reversed(range(total)):
         back = grad[t] + carry
-        inner = back * slope(states[t])
+        inner = through(nonlinearity, back, states[t], bias)
         if lengths is not None:
             valid = (t < lengths)[:, None]
             inner = inner * valid
@@ -100,6 +102,7 @@ def _(
     states: Tensor,
     matrix: Tensor,
     h0: Tensor,
+    bias: Tensor | None,
     lengths: Tensor | None,
     nonlinearity: str,
     reverse: bool,
@@ -109,20 +112,16 @@ def _(
 
 def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     _, matrix, h0, bias, lengths, nonlinearity, reverse = inputs
-    ctx.save_for_backward(output, matrix, h0, lengths)
-    ctx.has_bias, ctx.nonlinearity, ctx.reverse = bias is not None, nonlinearity, reverse
+    ctx.save_for_backward(output, matrix, h0, bias, lengths)
+    ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
 
 
 def _backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-    states, matrix, h0, lengths = ctx.saved_tensors
+    states, matrix, h0, bias, lengths = ctx.saved_tensors
     grad_u, grad_matrix, grad_h0 = torch.ops.kreiss.recur_backward(
-        grad.contiguous(), states, matrix, h0, lengths, ctx.nonlinearity, ctx.reverse
+        grad.contiguous(), states, matrix, h0, bias, lengths, ctx.nonlinearity, ctx.reverse
     )
-    grad_bias = None
-    if ctx.has_bias:
-        # A modReLU bias acts along sign(z) = sign(h); an ordinary one like u.
-        signed = grad_u * states.sign() if ctx.nonlinearity == "modrelu" else grad_u
-        grad_bias = signed.sum((0, 1))
+    grad_bias = None if bias is None else to_bias(ctx.nonlinearity, grad_u, states).sum((0, 1))
     return grad_u, grad_matrix, grad_h0, grad_bias, None, None, None
 
 

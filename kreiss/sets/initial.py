@@ -91,6 +91,19 @@ def chain(n: int, *, alpha: float = 1.0, feedback: float = 0.0, generator: Gener
     return alpha * torch.diag(ones, -1) + feedback * torch.diag(ones, 1)
 
 
+def random_unitary(n: int, generator: Generator = None) -> Tensor:
+    """A Haar distributed unitary matrix, complex128."""
+    gaussian = torch.randn(n, n, 2, generator=generator, dtype=torch.float64, device="cpu")
+    q, r = torch.linalg.qr(torch.view_as_complex(gaussian))
+    return q * (r.diagonal() / r.diagonal().abs())  # makes the distribution Haar (Mezzadri 2007)
+
+
+def cayley_unitary(n: int, generator: Generator = None) -> tuple[Tensor, Tensor]:
+    """Rotations by u ~ U(0, π/2), complex128, and phases θ ~ U[0, 2π) for their columns (Maduranga et al. 2019)."""
+    core = rotation_blocks(2 * torch.atan(cayley_entries(n // 2, generator)), n)
+    return core.to(torch.complex128), uniform(n, 0.0, 2 * math.pi, generator)
+
+
 INITIALISERS: dict[str, Any] = {
     "henaff": henaff,
     "cayley": cayley,

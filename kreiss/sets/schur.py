@@ -84,7 +84,7 @@ class Schur(Set):
         super().__init__(n)
         check_name("form of blocks", blocks, BLOCKS)
         self.blocks = blocks
-        self.radius = _checked_radius(radius)
+        self.radius = checked_radius(radius)
         self.positive, self.negative = _checked_real(n, real)
         self.pairs = (n - self.positive - self.negative) // 2
         self.orthogonal = Orthogonal(n, orthogonal, **options)
@@ -317,7 +317,8 @@ class Schur(Set):
 # ---------------------------------------------------------------- parts
 
 
-def _checked_radius(radius: str | float) -> str | float:
+def checked_radius(radius: str | float) -> str | float:
+    """`radius` if it is "free" or a modulus."""
     if isinstance(radius, str):
         check_name("radius", radius, ("free",))
         return radius

@@ -58,6 +58,7 @@ class Generated(Task):
         self.sequences = check_size("sequences", sequences, minimum=0)
         self.valid_sequences = check_size("valid_sequences", valid_sequences)
         self.test_sequences = check_size("test_sequences", test_sequences)
+        self._validation: Drawn | None = None
 
     @abstractmethod
     def draw(self, count: int, source: np.random.Generator) -> Drawn:
@@ -80,8 +81,17 @@ class Generated(Task):
     def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
         purpose, count = (VALID, self.valid_sequences) if split == "valid" else (TEST, self.test_sequences)
         for start in range(0, count, check_size("batch", batch)):
-            yield self._fixed((purpose,), range(start, min(start + batch, count)))
+            end = min(start + batch, count)
+            if split == "test":
+                yield self._fixed((purpose,), range(start, end))
+                continue
+            if self._validation is None:  # asked for again and again, so drawn once
+                self._validation = self._drawn((purpose,), range(count))
+            yield self.assemble(*(part[start:end] for part in self._validation))
 
     def _fixed(self, key: tuple[int, ...], members: Iterable[int]) -> Batch:
+        return self.assemble(*self._drawn(key, members))
+
+    def _drawn(self, key: tuple[int, ...], members: Iterable[int]) -> Drawn:
         drawn = [self.draw(1, stream(*key, int(member))) for member in members]
-        return self.assemble(*(np.concatenate(parts) for parts in zip(*drawn, strict=True)))
+        return tuple(np.concatenate(parts) for parts in zip(*drawn, strict=True))

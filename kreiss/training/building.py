@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from kreiss.errors import InputError
-from kreiss.layers import REGISTRY
+from kreiss.layers import REGISTRY, RecurrentLayer
 from kreiss.recorded import NOT_PLAIN, plain
 from kreiss.tasks import TASKS, Task
 from kreiss.training.config import LAYER_OWN, Config, own_options
@@ -46,7 +46,7 @@ def make_network(config: Config, task: Task) -> Network:
 
 def networked(model: nn.Module, task: Task, seed: int) -> nn.Module:
     """A bare layer with a readout; any other module as it is."""
-    if type(model) not in REGISTRY.values():
+    if not isinstance(model, (RecurrentLayer, *REGISTRY.values())):  # a layer of the user's own has its readout too
         return model
     symbols, generator = task.input_size if task.symbols else 0, torch.Generator().manual_seed(seed)
     return Network(model, task.output_size, answers=task.answers, symbols=symbols, generator=generator)

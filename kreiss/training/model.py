@@ -77,7 +77,8 @@ class Network(Recorded, nn.Module):
 
     def _width(self) -> int:
         """Features that the layer puts out."""
-        return int(self.layer.hidden_size) * (2 if self.layer.bidirectional else 1)
+        per_direction = getattr(self.layer, "state_size", self.layer.hidden_size)  # two reals per complex unit
+        return int(per_direction) * (2 if self.layer.bidirectional else 1)
 
     @torch.no_grad()
     def reset_ends(self, generator: torch.Generator | None = None) -> None:

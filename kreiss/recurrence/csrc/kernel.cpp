@@ -93,6 +93,56 @@ template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typena
   return x == x ? signed_t : x;
 }
 
+// Lanes 2i and 2i+1, the parts of one complex number, exchanged; and their sum in both.
+template <class T> KREISS_INLINE typename Lanes<T>::V swapped(typename Lanes<T>::V v) {
+  typename Lanes<T>::V out;
+  for (int i = 0; i < kWidth<T>; ++i) out[i] = v[i ^ 1];
+  return out;
+}
+template <class T> KREISS_INLINE typename Lanes<T>::V pair_sum(typename Lanes<T>::V v) { return v + swapped<T>(v); }
+
+template <class T> KREISS_INLINE typename Lanes<T>::V root(typename Lanes<T>::V v) {
+  for (int i = 0; i < kWidth<T>; ++i) v[i] = sizeof(T) == 4 ? (T)__builtin_sqrtf((float)v[i]) : (T)__builtin_sqrt(v[i]);
+  return v;
+}
+
+// z·relu(|z| + b)/|z| for pairs of lanes, 0 at z = 0; b is the mean of a pair
+template <class T>
+__attribute__((noinline)) typename Lanes<T>::V cmodrelu_of(typename Lanes<T>::V z, typename Lanes<T>::V b) {
+  typedef typename Lanes<T>::V V;
+  const V zero = {};
+  const V square = pair_sum<T>(z * z);
+  const V m = root<T>(square == zero ? splat<T>(1) : square);
+  const V r = m + pair_sum<T>(b) * (T)0.5;
+  const V h = z * ((r < zero ? zero : r) / m);
+  return square == zero ? zero : h;
+}
+
+// The gradient to z of that, from the gradient to h: what points along h stays, what turns it is scaled by |h|/|z|.
+template <class T>
+__attribute__((noinline)) typename Lanes<T>::V cmodrelu_back(typename Lanes<T>::V back, typename Lanes<T>::V h,
+                                                             typename Lanes<T>::V b) {
+  typedef typename Lanes<T>::V V;
+  const V zero = {};
+  const V square = pair_sum<T>(h * h);
+  const V m = root<T>(square);
+  const V u = h / (m == zero ? splat<T>(1) : m);
+  const V along = u * pair_sum<T>(u * back);
+  const V smallest = m * (T)(sizeof(T) == 4 ? 1.1920929e-07 : 2.220446049250313e-16);  // |z| is not known better
+  const V inner = m - pair_sum<T>(b) * (T)0.5;
+  const V dz = along + (back - along) * (m / (inner < smallest ? smallest : inner));
+  return m == zero ? zero : dz;
+}
+
+// What dz adds to the gradient of b, which acts along h
+template <class T>
+__attribute__((noinline)) typename Lanes<T>::V cmodrelu_bias(typename Lanes<T>::V dz, typename Lanes<T>::V h) {
+  typedef typename Lanes<T>::V V;
+  const V zero = {};
+  const V m = root<T>(pair_sum<T>(h * h));
+  return pair_sum<T>(h * dz) / (m == zero ? splat<T>(1) : m) * (T)0.5;
+}
+
 // φ is chosen at run time: the branch is the same throughout a pass, and the tiles need not be compiled once for each.
 template <class T> KREISS_INLINE typename Lanes<T>::V apply(int phi, typename Lanes<T>::V z, typename Lanes<T>::V b) {
   typedef typename Lanes<T>::V V;
@@ -103,6 +153,7 @@ template <class T> KREISS_INLINE typename Lanes<T>::V apply(int phi, typename La
     const V signed_r = z < zero ? -r : r;
     return z == zero ? zero : signed_r;
   }
+  if (phi == KREISS_CMODRELU) return cmodrelu_of<T>(z, b);
   const V s = z + b;
   if (phi == KREISS_TANH) return tanh_of<T>(s);
   return phi == KREISS_RELU ? (s < zero ? zero : s) : s;  // NaN is not < 0 and passes
@@ -296,6 +347,7 @@ template <class T> struct BackwardStep {
   T* partial;              // sums over a part of K
   T* carry;
   const T *grad, *states;  // of the step before; grad may be null
+  const T* bias;           // only the complex modReLU asks for it
   T* grad_bias;
   const int64_t* lengths;
   bool at_end;
@@ -318,7 +370,13 @@ template <class T> struct BackwardStep {
       put<T>(to + at, V{}, left);
       return V{};
     }
-    const V h = get<T>(states + at, left), dz = through<T>(phi, back, h);
+    const V h = get<T>(states + at, left);
+    if (phi == KREISS_CMODRELU) {
+      const V dz = cmodrelu_back<T>(back, h, bias ? get<T>(bias + column, left) : V{});
+      put<T>(to + at, dz, left);
+      return grad_bias ? cmodrelu_bias<T>(dz, h) : V{};
+    }
+    const V dz = through<T>(phi, back, h);
     put<T>(to + at, dz, left);
     if (phi == KREISS_MODRELU) return h < V{} ? -dz : dz;  // along sign(z) = sign(h); dz is 0 where h is 0
     return dz;
@@ -379,6 +437,7 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
   step.packed = (const T*)p.packed;
   step.carry = (T*)p.carry + first * n;
   step.grad_bias = p.grad_bias ? sums + p.inputs * n : nullptr;
+  step.bias = (const T*)p.bias;
   step.lengths = p.lengths ? p.lengths + first : nullptr;
   for (int64_t i = 0; i < p.steps; ++i) {
     const int64_t t = p.reverse ? i : p.steps - 1 - i, at = t * p.batch + first;

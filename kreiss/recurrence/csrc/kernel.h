@@ -2,7 +2,8 @@
 #pragma once
 #include <cstdint>
 
-enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3 };
+// CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
+enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
 
 // One pass over `steps` time steps, or one piece of it. Arrays are contiguous, time-major (steps, batch, n).
 // Inputs come in one of three ways: already in `states` as u; as vectors x; as symbols, columns of U.
@@ -20,7 +21,7 @@ struct kreiss_pass {
   void* packed;                // room for V, and with U for U behind it: see kreiss_packed_size
   void* states;                // forward: out h (in: u, without x and symbols); backward: h
   const void* h0;              // forward: (batch, n), or null for 0
-  const void* bias;            // forward: (n) or null; added to z, or the threshold of modReLU
+  const void* bias;            // (n) or null; added to z, or the threshold of modReLU. Backward: for CMODRELU alone
   const int64_t* lengths;      // (batch) or null
   const void* x;               // (steps, batch, inputs) or null
   const int64_t* symbols;      // (steps, batch) or null
