@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from kreiss.commands import analyze, data, listing, runs, train
+from kreiss.commands import analyze, data, experiments, listing, runs, train
 from kreiss.version import __version__
 
 app = cyclopts.App(
@@ -21,6 +21,9 @@ app = cyclopts.App(
 app.command(train.train)
 app.command(train.resume)
 app.command(train.evaluate, name="eval")
+app.command(experiments.reproduce)
+app.command(experiments.report)
+app.command(experiments.sweep)
 app.command(listing.app)
 app.command(listing.show)
 app.command(runs.app)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from kreiss.training.session import Run
 
-NAMES = ("nnrnn", "exprnn", "rnn", "lstm")
+# network → its row of the figure whose settings it has
+ROWS = {"nnrnn": "nnrnn-exact", "exprnn": "exprnn", "rnn": "rnn", "lstm": "lstm"}
 
 
 def run(
@@ -22,17 +23,17 @@ def run(
 
     from kreiss.training import building, fitting
     from kreiss.training.config import resolved
-    from kreiss.training.presets import PRESETS
+    from kreiss.training.presets import preset_named
 
     console = console or Console()
     console.print(
         f"Copy task: 10 symbols, delay {delay}, {hidden} hidden units, {steps} updates of 10 sequences, seed {seed}."
     )
     runs: dict[str, Run] = {}
-    for name in NAMES:
+    for name, row in ROWS.items():
         console.print(f"{name}:")
         settings = {"task.delay": delay, "hidden": hidden, "steps": steps, "seed": seed}
-        config = resolved(PRESETS[f"copy/{name}"], settings)
+        config = resolved(preset_named(f"001/fig2-copy/{row}"), settings)
         task = building.make_task(config)
         runs[name] = fitting.run(config, out / name, building.make_network(config, task), task, show=show)
         if runs[name].state == "interrupted":
