@@ -322,7 +322,7 @@ def test_a_run_folder_says_what_ran_where_and_how_it_ended(tmp_path):
     run = ran(tmp_path / "run", log_every=3)
     files = {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")}
     assert files == {
-        "config.yaml", "run.json", "metrics.jsonl", "status.json",
+        "config.yaml", "run.json", "metrics.jsonl", "spectra.jsonl", "status.json",
         "last.safetensors", "previous.safetensors", "best.safetensors",
     }  # fmt: skip
     about = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -96,13 +96,20 @@ def theta_map(theta: Array, axes: Any = None, *, blocks: bool = True, log: bool 
 
         scale = SymLogNorm(limit / 300, vmin=-limit, vmax=limit) if log else Normalize(-limit, limit)
         image = axes.imshow(theta, cmap=DIVERGING, norm=scale, interpolation="nearest")
-        axes.figure.colorbar(image, ax=axes, shrink=0.8)
+        axes.figure.colorbar(image, ax=axes, shrink=0.8, ticks=_decades(limit) if log else None)
         if blocks and n <= 64:
             for start in np.flatnonzero(np.diag(theta, 1)):
                 axes.add_patch(Rectangle((start - 0.5, start - 0.5), 2, 2, fill=False, edgecolor=GREY, linewidth=0.6))
         axes.grid(False)
         axes.set(xlabel="from mode", ylabel="to mode", title="Θ = Λ + T")
     return axes
+
+
+def _decades(limit: float) -> list[float]:
+    """Powers of ten on either side of 0, none so near it that its label would touch that of 0."""
+    top = int(np.floor(np.log10(limit)))
+    powers = [10.0**k for k in range(top - 1, top + 1)]
+    return [*(-power for power in reversed(powers)), 0.0, *powers]
 
 
 def angle_rose(angles: Array, axes: Any = None, *, bins: int = 24) -> Any:
