@@ -67,14 +67,15 @@ class Resolvent:
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def solve(self, pivots: Array, vectors: Array) -> None:
+    def solve(self, pivots: Array, mirrored: Array, vectors: Array) -> None:
         """(zI − T)⁻¹(zI − T)⁻* applied to one vector per point, (n, points), in place.
 
         Args:
             pivots: 1/(z − λ) by row and point: a product takes a third of the time of a quotient.
+            mirrored: their conjugates.
             vectors: what it is applied to.
         """
-        _forward(self.lower, pivots, vectors, 0, len(vectors), self.band)
+        _forward(self.lower, mirrored, vectors, 0, len(vectors), self.band)
         _backward(self.upper, pivots, vectors, 0, len(vectors), self.band)
 
 
@@ -84,7 +85,7 @@ def _backward(upper: Array, pivots: Array, b: Array, low: int, high: int, band: 
         for i in range(high - 1, low - 1, -1):
             end = min(high, i + 1 + band)
             if i + 1 < end:
-                b[i] += upper[i, i + 1 : end] @ b[i + 1 : end]
+                b[i] += _weighted(upper[i, i + 1 : end], b[i + 1 : end])
             b[i] *= pivots[i]
         return
     middle = (low + high) // 2
@@ -93,14 +94,20 @@ def _backward(upper: Array, pivots: Array, b: Array, low: int, high: int, band: 
     _backward(upper, pivots, b, low, middle, band)
 
 
+def _weighted(weights: Array, rows: Array) -> Array:
+    """Σ wᵢ rowᵢ; a single row, as in a delay line, is quicker without the matrix library."""
+    found: Array = weights[0] * rows[0] if len(weights) == 1 else weights @ rows
+    return found
+
+
 def _forward(lower: Array, pivots: Array, b: Array, low: int, high: int, band: int) -> None:
     """The same for lower triangular T."""
     if high - low <= LEAF or band <= LEAF:
         for i in range(low, high):
             begin = max(low, i - band)
             if begin < i:
-                b[i] += lower[i, begin:i] @ b[begin:i]
-            b[i] *= pivots[i].conj()
+                b[i] += _weighted(lower[i, begin:i], b[begin:i])
+            b[i] *= pivots[i]
         return
     middle = (low + high) // 2
     _forward(lower, pivots, b, low, middle, band)
@@ -127,6 +134,7 @@ class _Lanczos:
         self.resolvent = resolvent
         with np.errstate(all="ignore"):  # a point on an eigenvalue, see `run`
             self.pivots = 1 / (z - resolvent.eigenvalues[:, None])
+        self.mirrored = self.pivots.conj()
         self.active = np.arange(len(z))
         self.found = np.zeros(len(z))
         n = len(resolvent.upper)
@@ -160,7 +168,7 @@ class _Lanczos:
     def _step(self) -> Array:
         """One more vector; returns its length before it was made 1."""
         new = self.q.copy()
-        self.resolvent.solve(self.pivots, new)
+        self.resolvent.solve(self.pivots, self.mirrored, new)
         if self.beta:
             self.before *= self.beta[-1]
             new -= self.before
@@ -180,7 +188,7 @@ class _Lanczos:
             return
         self.active = self.active[keep]
         left = np.flatnonzero(keep)  # take, unlike a mask, leaves rows in one piece
-        self.pivots = np.take(self.pivots, left, 1)
+        self.pivots, self.mirrored = np.take(self.pivots, left, 1), np.take(self.mirrored, left, 1)
         self.q, self.before = np.take(self.q, left, 1), np.take(self.before, left, 1)
         self.alpha, self.beta = [a[keep] for a in self.alpha], [b[keep] for b in self.beta]
         self.bound = self.bound[keep]
