@@ -17,7 +17,7 @@ import torch
 
 import kreiss
 from kreiss.tasks import Copy
-from kreiss.training.presets import PRESETS
+from kreiss.training.presets import preset_named
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "copy_task.json"
@@ -26,7 +26,7 @@ TABLE = ROOT / "docs" / "copy_measured.md"
 
 def run(blocks: str, seed: int, steps: int = 1500) -> dict[str, object]:
     """One training run; its curve and closing numbers."""
-    settings = {**PRESETS["copy/nnrnn"], "model.blocks": blocks, "task.delay": 200, "steps": steps, "eval_every": 150}
+    settings = {**preset_named("000/table2/nnrnn-128"), "model.blocks": blocks, "steps": steps, "eval_every": 150}
     start = time.perf_counter()
     trained = kreiss.fit("nnrnn", "copy", settings, seed=seed, hidden=128)
     model = trained.model

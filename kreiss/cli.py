@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from kreiss.commands import analyze, data, listing, runs, train
+from kreiss.commands import analyze, data, experiments, listing, runs, train
 from kreiss.version import __version__
 
 app = cyclopts.App(
@@ -21,6 +21,9 @@ app = cyclopts.App(
 app.command(train.train)
 app.command(train.resume)
 app.command(train.evaluate, name="eval")
+app.command(experiments.reproduce)
+app.command(experiments.report)
+app.command(experiments.sweep)
 app.command(listing.app)
 app.command(listing.show)
 app.command(runs.app)
@@ -58,7 +61,7 @@ def demo(
     out
         Folder of the runs and the picture; by default a new one in runs/.
     """
-    from kreiss.training.demo import run
+    from kreiss.commands.demo import run
 
     return run(delay=delay, hidden=hidden, steps=steps, seed=seed, out=out or train.new_folder("demo"))
 

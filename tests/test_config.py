@@ -11,7 +11,7 @@ from kreiss.errors import InputError
 from kreiss.layers import REGISTRY
 from kreiss.training.building import make_network, make_task, planned
 from kreiss.training.config import Config, read_settings, resolved, scalar, words, written
-from kreiss.training.presets import PRESETS, preset_named
+from kreiss.training.presets import preset_named
 
 # ---------------------------------------------------------------- names
 
@@ -39,6 +39,7 @@ def test_later_sources_are_stronger():
         ("model.block", "model.blocks"),
         ("model.hiden", "model.hidden"),
         ("task.dealy", "task.delay"),
+        ("taks.delay", "task.delay"),
         ("stepz", "steps"),
         ("schedule.warm_up", "schedule.warmup"),
         ("qqqqqq", None),
@@ -57,8 +58,8 @@ def test_unknown_models_tasks_and_presets_are_errors_with_the_nearest_one():
         resolved({"model": "nrnn"})
     with pytest.raises(InputError, match=r"unknown task 'cpoy'\. Did you mean 'copy'\?"):
         resolved({"task": "cpoy"})
-    with pytest.raises(InputError, match=r"unknown preset 'copy/nrnn'\. Did you mean 'copy/nnrnn'\?"):
-        preset_named("copy/nrnn")
+    with pytest.raises(InputError, match=r"unknown preset '001/fig2-copy/nrnn'\. Did you mean '001/fig2-copy/nnrnn'\?"):
+        preset_named("001/fig2-copy/nrnn")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,12 @@ def test_a_yaml_and_a_toml_file_give_the_same(tmp_path):
 
 
 def test_what_is_written_is_read_back_to_the_same(tmp_path):
-    for settings in ({}, *PRESETS.values(), {"model.blocks": "paper", "lr": 1 / 3, "optimiser.betas": [0, 0.9]}):
+    for settings in (
+        {},
+        preset_named("003/fig1/enrnn"),
+        preset_named("release/ptb/nnrnn-300"),
+        {"model.blocks": "paper", "lr": 1 / 3, "optimiser.betas": [0, 0.9]},
+    ):
         config = resolved(settings)
         (tmp_path / "config.yaml").write_text(written(config))
         assert resolved(read_settings(tmp_path / "config.yaml")) == config
@@ -165,12 +171,9 @@ def test_a_word_is_read_as_what_it_looks_like(text, value):
 # ---------------------------------------------------------------- what follows from settings
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_builds(name):
-    config = resolved(PRESETS[name], {"hidden": 4, "task.delay": 2})
-    task = make_task(config)
-    output, _ = make_network(config, task)(task.train(0, 3, 0).inputs)
-    assert output.shape == (22, 3, 9)
+def test_a_length_that_is_given_takes_the_place_of_the_published_one():
+    assert preset_named("001/table1/nnrnn-150")["epochs"] == 100
+    assert resolved(preset_named("001/table1/nnrnn-150", {"steps": 7}), {"steps": 7}).epochs is None
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import cyclopts
 
-app = cyclopts.App(name="list", help="List models, tasks and presets.")
+app = cyclopts.App(name="list", help="List models, tasks, and presets: the experiments of the papers.")
 
 
 @app.command
@@ -54,20 +54,31 @@ def tasks(like: str = "") -> int:
 
 @app.command
 def presets(like: str = "") -> int:
-    """List the settings that `--preset` takes.
+    """List the experiments of the papers and their rows, which `--preset`, `show` and `reproduce` take.
 
     Parameters
     ----------
     like
-        Only those whose name or settings hold this text.
+        Only those whose name, title or model holds this text.
     """
-    from kreiss.training.presets import PRESETS
+    from kreiss.experiments import EXPERIMENTS
 
-    for name, settings in PRESETS.items():
-        said = "  ".join(f"--{key} {value}" for key, value in settings.items())
-        if like in name or like in said:
-            print(f"{name:14} {said}")
+    for name, made in EXPERIMENTS.items():
+        rows = [row for row in made.rows if like.lower() in f"{name}/{row.name} {made.title} {row.label}".lower()]
+        if rows:
+            print(f"{name}  {made.title} ({made.place}; scales {', '.join(made.scales)})")
+        for row in rows:
+            print(f"  {name}/{row.name:24} {row.label:24} {_published(row)}".rstrip())
     return 0
+
+
+def _published(row: Any) -> str:
+    """The printed numbers of a row in a few words."""
+    return ", ".join(
+        f"{number.metric} {number.value:g}" + ("" if number.error is None else f" ± {number.error:g}")
+        for number in row.published
+        if number.split == "test"
+    )
 
 
 def _list(registry: Mapping[str, type], like: str) -> int:
@@ -78,30 +89,80 @@ def _list(registry: Mapping[str, type], like: str) -> int:
     return 0
 
 
-def show(name: str) -> int:
-    """Show what a model, a task, a preset or `config` is and what it can be told.
+def show(name: str, *, scale: str = "paper") -> int:
+    """Show what a model, a task, an experiment, one of its rows or `config` is and what it can be told.
 
     Parameters
     ----------
     name
         From `kreiss list`; `config` for the settings of every run.
+    scale
+        Of an experiment: the published set-up, or a named difference from it.
     """
     from kreiss.errors import unknown_name
+    from kreiss.experiments import EXPERIMENTS, names
     from kreiss.layers import REGISTRY
     from kreiss.tasks import TASKS
     from kreiss.training.config import LAYER_OWN
-    from kreiss.training.presets import PRESETS
 
     if name == "config":
         return _show_config()
-    if name in PRESETS:
-        print("\n".join(f"{key}: {value}" for key, value in PRESETS[name].items()))
-        return 0
+    if name in EXPERIMENTS:
+        return _show_experiment(name)
+    if name in names():
+        return _show_row(name, scale)
     if name in REGISTRY:
         return _show_class("model", REGISTRY[name], LAYER_OWN)
     if name in TASKS:
         return _show_class("task", TASKS[name], ())
-    raise unknown_name("name", name, ["config", *REGISTRY, *TASKS, *PRESETS])
+    raise unknown_name("name", name, ["config", *REGISTRY, *TASKS, *EXPERIMENTS, *names()])
+
+
+def _show_experiment(name: str) -> int:
+    from kreiss.catalogue import short
+    from kreiss.experiments import experiment
+
+    made = experiment(name)
+    print(f"{made.title}\n{short(made.paper)}, {made.place}; {made.metric} on {made.split}")
+    for heading, text in (("claim", made.claim), ("note", made.note)):
+        if text:
+            print(f"{heading}: {text}")
+    print("\nRows:")
+    for row in made.rows:
+        print(f"  {row.name:24} {row.label:24} {_published(row)}".rstrip())
+    print("\nScales:")
+    for scale, chosen in made.scales.items():
+        print(f"  {scale}: {chosen.about}")
+    return 0
+
+
+def _show_row(name: str, scale: str) -> int:
+    from kreiss.catalogue import short
+    from kreiss.errors import check_name
+    from kreiss.experiments import row as named
+    from kreiss.studies.jobs import differences
+
+    made, row = named(name)
+    check_name("scale", scale, made.scales)
+    print(f"{row.label}: {made.title}\n{short(made.paper)}, {made.place}" + ("; not in the paper" if row.ours else ""))
+    for number in row.published:
+        error = "" if number.error is None else f" ± {number.error:g}"
+        failed = "" if number.failed is None else f", {number.failed} of {made.seeds} runs failed"
+        print(f"published: {number.split} {number.metric} {number.value:g}{error}{failed}")
+    if row.parameters:
+        ours = f"; {row.counted:,} as we count" if row.counted else ""
+        print(f"published parameters: {row.parameters:,.0f}{ours}")
+    for text in (*row.columns, row.note, made.note):
+        if text:
+            print(f"- {text}")
+    print("\nSettings:")
+    for key, value in made.settings(row, scale).items():
+        print(f"  --{key.replace('_', '-')} {value}")
+    if scale != "paper":
+        print(f"\nDifference of scale {scale}: {made.scales[scale].about}")
+        for key, (paper, here) in differences(made, row, scale).items():
+            print(f"  {key}: {paper} → {here}")
+    return 0
 
 
 def _show_class(section: str, made: type, own: tuple[str, ...]) -> int:

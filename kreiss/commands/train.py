@@ -140,7 +140,7 @@ def _train(
     given = {**{name: value for name, value in settings.items() if value is not None}, **dotted}
     if taken_up is not None:
         return _ended(fitting.resume(taken_up, given, show=show))
-    sources = [preset_named(preset)] if preset else []
+    sources = [preset_named(preset, given)] if preset else []
     sources += [settings_of.read_settings(file)] if file else []
     config = settings_of.resolved(*sources, {"task": _only(named)} if named else {}, given)
     task = make_task(config)

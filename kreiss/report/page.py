@@ -35,8 +35,7 @@ a:focus-visible, button:focus-visible, summary:focus-visible,
 nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
 nav a { display: inline-block; padding: .35rem 0; }
 figure { margin: .8rem 0; }
-figure svg { width: 100%; height: auto; max-height: 34rem; }
-figure.wide svg { min-width: 42rem; }
+figure svg { width: 100%; height: auto; }
 button { font: inherit; padding: .45rem .9rem; color: inherit; background: var(--soft); border: 1px solid var(--line);
   border-radius: .4rem; }
 details { background: var(--soft); border-radius: .4rem; padding: .4rem .8rem; }
@@ -77,7 +76,8 @@ def write(title: str, about: str, findings: Sequence[Finding], folder: Path) -> 
     for finding in findings:
         figure = finding.draw()
         vector, _ = save(figure, folder / finding.key)
-        sections.append(_section(finding, _inline(vector.read_text(encoding="utf-8"), finding)))
+        picture = inline(vector.read_text(encoding="utf-8"), finding.key, finding.sentence)
+        sections.append(_section(finding, picture))
     numbers = {
         "title": title,
         "about": about,
@@ -87,7 +87,8 @@ def write(title: str, about: str, findings: Sequence[Finding], folder: Path) -> 
     }
     (folder / "analysis.json").write_text(json.dumps(numbers, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     page = folder / "index.html"
-    page.write_text(_page(title, about, findings, sections), encoding="utf-8")
+    links = [(finding.key, finding.title) for finding in findings]
+    page.write_text(whole(title, about, links, sections, "All numbers are in analysis.json beside this page."), "utf-8")
     return page
 
 
@@ -102,14 +103,14 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _inline(svg: str, finding: Finding) -> str:
+def inline(svg: str, key: str, sentence: str) -> str:
     """A picture that follows the colour of the page's text, with names of its own and a description."""
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor").replace(INK.upper(), "currentColor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{finding.key}-\1"', svg)
-    svg = re.sub(r'href="#([^"]+)"', rf'href="#{finding.key}-\1"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{finding.key}-\1)", svg)
-    label = html.escape(finding.sentence, quote=True)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{key}-\1"', svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{key}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{key}-\1)", svg)
+    label = html.escape(sentence, quote=True)
     return svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
@@ -117,23 +118,26 @@ def _section(finding: Finding, picture: str) -> str:
     rows = "".join(
         f"<tr><th scope='row'>{html.escape(key.replace('_', ' '))}</th><td>{html.escape(_shown(value))}</td></tr>"
         for key, value in finding.numbers.items()
-        if not isinstance(value, list)
+        if not isinstance(value, list | dict)
     )
     return f"""<section aria-labelledby="{finding.key}">
 <h2 id="{finding.key}">{html.escape(finding.title)}</h2>
 <p>{html.escape(finding.sentence)}</p>
-{_framed(picture, finding)}
+{framed(picture, finding.title)}
 <details><summary>Numbers</summary><div class="wide" tabindex="0" role="region" aria-label="Numbers of
 {html.escape(finding.title)}"><table><tbody>{rows}</tbody></table></div></details>
 </section>"""
 
 
-def _framed(picture: str, finding: Finding) -> str:
-    """A picture much wider than high scrolls sideways on a narrow screen, also by the arrow keys."""
-    width, height = (float(size) for size in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture)[0])
-    if width <= 1.8 * height:
+def framed(picture: str, title: str) -> str:
+    """A picture at a size at which it can be read; a wide one scrolls on a narrow screen, also by the arrow keys."""
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', picture)[0])  # in points
+    narrow = width <= 380
+    least = 0 if narrow else round(width)
+    picture = picture.replace("<svg", f'<svg style="min-width: {least}px; max-width: {round(1.5 * width)}px"', 1)
+    if narrow:
         return f"<figure>{picture}</figure>"
-    label = html.escape(finding.title, quote=True)
+    label = html.escape(title, quote=True)
     return f'<figure class="wide" tabindex="0" role="group" aria-label="{label}">{picture}</figure>'
 
 
@@ -145,8 +149,9 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _page(title: str, about: str, findings: Sequence[Finding], sections: Sequence[str]) -> str:
-    links = "".join(f'<li><a href="#{f.key}">{html.escape(f.title)}</a></li>' for f in findings)
+def whole(title: str, about: str, links: Sequence[tuple[str, str]], sections: Sequence[str], foot: str) -> str:
+    """A page: links are (id of a section, its title); `foot` says where the numbers are."""
+    items = "".join(f'<li><a href="#{key}">{html.escape(name)}</a></li>' for key, name in links)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -159,11 +164,11 @@ def _page(title: str, about: str, findings: Sequence[Finding], sections: Sequenc
 <body>
 <a class="skip" href="#content">Skip to the content</a>
 <header><h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><button type="button" hidden>Dark page</button></header>
-<nav aria-label="Sections"><ul>{links}</ul></nav>
+<nav aria-label="Sections"><ul>{items}</ul></nav>
 <main id="content">
 {"".join(sections)}
 </main>
-<footer>Made by kreiss. All numbers are in analysis.json beside this page.</footer>
+<footer>Made by kreiss. {html.escape(foot)}</footer>
 <script>{SCRIPT}</script>
 </body>
 </html>

@@ -31,9 +31,9 @@ class Characters(Task):
     Held-out text is always read in the same `streams` streams, whatever the batch size, and the state is carried
     through, so bits per character depend neither on the batch size nor on `chunk`.
 
-    Metrics are the loss in nats and `bpc`, bits per character = loss / ln 2. The baseline is measured: the best network
-    without memory knows the current character only, so it is the table of pairs counted in the training text (each
-    count plus one), on the test text.
+    Metrics are the loss in nats, `bpc`, bits per character = loss / ln 2, and the accuracy. The baseline is measured:
+    the best network without memory knows the current character only, so it is the table of pairs counted in the
+    training text (each count plus one), on the test text.
 
     Two sets of characters are called PTB, and their numbers cannot be compared: `mikolov` (each line stripped, a blank
     is "_", the end of line a symbol: 5,017,482 / 393,042 / 442,423 symbols) and `bytes` (the file as it is: 5,101,618 /
@@ -101,14 +101,16 @@ class Characters(Task):
         return cross_entropy(output, batch.targets)
 
     def totals(self, output: Tensor, batch: Batch) -> Totals:
-        return _both(*surprise(output, batch.targets))
+        right = int((output.argmax(-1) == batch.targets).sum())
+        return _all(*surprise(output, batch.targets), right)
 
     def baseline(self) -> dict[str, float]:
         """The table of pairs of the training text, on the test text."""
         size, (train, _, test) = len(self.alphabet), (self.parts[part].astype(np.int64) for part in PARTS)
         pairs = np.bincount(train[:-1] * size + train[1:], minlength=size * size).reshape(size, size) + 1.0
         chance = pairs / pairs.sum(1, keepdims=True)
-        return self.metrics(_both(-float(np.log(chance[test[:-1], test[1:]]).sum()), len(test) - 1))
+        right = int((chance.argmax(1)[test[:-1]] == test[1:]).sum())
+        return self.metrics(_all(-float(np.log(chance[test[:-1], test[1:]]).sum()), len(test) - 1, right))
 
     def _streams(self, part: Split, count: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets (steps, streams) of a part; cut once for each number of streams."""
@@ -121,8 +123,8 @@ class Characters(Task):
         return Batch(inputs[steps].long(), targets[steps].long(), carries=place > 0)
 
 
-def _both(nats: float, count: int) -> Totals:
-    return {"loss": (nats, count), "bpc": (nats / math.log(2), count)}
+def _all(nats: float, count: int, right: int) -> Totals:
+    return {"loss": (nats, count), "bpc": (nats / math.log(2), count), "accuracy": (right, count)}
 
 
 def streams(symbols: NDArray[Any], count: int) -> tuple[Tensor, Tensor]:

@@ -1,27 +1,26 @@
-"""Settings that were published for a task and a network, by name."""
+"""Settings that were published for a task and a network, by the name of the row in which they stand."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from kreiss.errors import check_name
-
-# Kerg et al. (2019), supplement, Table 2: copy task, RMSprop
-PRESETS: dict[str, dict[str, Any]] = {
-    "copy/nnrnn": {
-        "task": "copy", "model": "nnrnn", "optimiser": "rmsprop", "lr": 5e-4, "orthogonal_lr": 1e-6,
-        "optimiser.alpha": 0.99, "optimiser.radius": 1e-4, "optimiser.coupling_decay": 1e-6,
-    },
-    "copy/exprnn": {
-        "task": "copy", "model": "exprnn", "optimiser": "rmsprop", "lr": 1e-3, "orthogonal_lr": 1e-4,
-        "optimiser.alpha": 0.99,
-    },
-    "copy/rnn": {"task": "copy", "model": "rnn", "optimiser": "rmsprop", "lr": 1e-3, "optimiser.alpha": 0.9},
-    "copy/lstm": {"task": "copy", "model": "lstm", "optimiser": "rmsprop", "lr": 5e-4, "optimiser.alpha": 0.99},
-}  # fmt: skip
+from kreiss import experiments
 
 
-def preset_named(name: str) -> dict[str, Any]:
-    """The settings of a preset."""
-    check_name("preset", name, PRESETS)
-    return PRESETS[name]
+def preset_named(name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The settings of a row of a table or figure, as published.
+
+    Args:
+        name: its full name, such as "001/table1/nnrnn-150".
+        given: settings that are stronger; a number of steps takes the place of published epochs, or epochs of steps.
+    """
+    made, row = experiments.row(name)
+    return without_other_length(made.settings(row, "paper"), given or {})
+
+
+def without_other_length(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` without steps where epochs are given, and without epochs where steps are."""
+    other = {"steps": "epochs", "epochs": "steps"}
+    left_out = {other[name] for name in given if name in other}
+    return {name: value for name, value in settings.items() if name not in left_out}

@@ -1,0 +1,55 @@
+"""Every table and figure of the papers, as data: rows with settings and published values, and scales to run them at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kreiss.experiments import enrnn, nnrnn
+from kreiss.experiments.parts import Experiment, Published, Row, Scale
+
+EXPERIMENTS: dict[str, Experiment] = {made.name: made for made in (*nnrnn.EXPERIMENTS, *enrnn.EXPERIMENTS)}
+COMPUTED = {**nnrnn.COMPUTED, **enrnn.COMPUTED}
+"""What is computed and not trained; `kreiss figure` draws it."""
+
+SCALES = ("paper", "laptop", "smoke")
+"""Scales that every experiment has."""
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name.
+
+    Example:
+        >>> from kreiss.experiments import experiment
+        >>> experiment("001/table1").place
+        'Table 1'
+    """
+    _check("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]
+
+
+def row(name: str) -> tuple[Experiment, Row]:
+    """A row by its full name, experiment/row.
+
+    Example:
+        >>> from kreiss.experiments import row
+        >>> row("001/table1/nnrnn-150")[1].published[0].value
+        1.47
+    """
+    _check("preset", name, names())
+    found = EXPERIMENTS[name.rpartition("/")[0]]
+    return found, found.row(name.rpartition("/")[2])
+
+
+def names() -> list[str]:
+    """Full names of all rows."""
+    return [f"{made.name}/{one.name}" for made in EXPERIMENTS.values() for one in made.rows]
+
+
+def _check(kind: str, name: str, known: Any) -> None:
+    if name not in known:
+        from kreiss.errors import unknown_name  # not before: errors import torch, and lists are shown without it
+
+        raise unknown_name(kind, name, known)
+
+
+__all__ = ["COMPUTED", "EXPERIMENTS", "SCALES", "Experiment", "Published", "Row", "Scale", "experiment", "names", "row"]

@@ -1,0 +1,169 @@
+"""`kreiss report`: experiments beside their papers in one HTML file, with learning curves and learned structure."""
+
+from __future__ import annotations
+
+import html
+import io
+import statistics
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kreiss.report import page, tables
+from kreiss.report.comparison import Comparison, Line
+from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
+from kreiss.report.style import COLOURS, GREY, canvas, mosaic, style
+from kreiss.studies.results import Record
+
+LINES = ("-", "--", ":", "-.")
+STRUCTURED = ("nnrnn",)  # networks whose learned Schur form is drawn
+
+
+def write(comparisons: Sequence[Comparison], path: Path, runs: Path) -> Path:
+    """Write one HTML file that needs nothing beside it.
+
+    Args:
+        comparisons: in the order they are shown.
+        path: of the file.
+        runs: folder of the runs; where it holds the networks, what they learned is drawn.
+    """
+    sections = [_section(comparison, runs) for comparison in comparisons]
+    links = [(_key(comparison), f"{comparison.made.name}, {comparison.scale}") for comparison in comparisons]
+    about = (
+        "Published numbers beside ours: mean ± standard error over seeds. Every row says at which scale it was run; a "
+        "number of a scaled-down run is no measure of the published one."
+    )
+    foot = "All numbers are in the results that this page was made from."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page.whole("Experiments", about, links, sections, foot), encoding="utf-8")
+    return path
+
+
+def _key(comparison: Comparison) -> str:
+    return f"{comparison.made.name}-{comparison.scale}".replace("/", "-")
+
+
+def _section(comparison: Comparison, runs: Path) -> str:
+    made, key = comparison.made, _key(comparison)
+    scale = made.scales[comparison.scale]
+    where = f"{tables.source(made)}: {made.metric}, {made.split}. Scale {comparison.scale}: {scale.about}."
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(comparison))
+    pictures = "".join(
+        page.framed(page.inline(svg(figure), f"{key}-{number}", sentence), sentence)
+        for number, (figure, sentence) in enumerate(_pictures(comparison, runs))
+    )
+    return f"""<section aria-labelledby="{key}">
+<h2 id="{key}">{html.escape(made.name)}: {html.escape(made.title)}</h2>
+<p>{html.escape(where)}</p>
+<div class="wide" tabindex="0" role="region" aria-label="Table of {html.escape(made.name)}">{_table(comparison)}</div>
+<p>{html.escape(tables.closing(comparison))}</p>
+{pictures}
+<details><summary>What is ambiguous or differs</summary><ul>{notes}</ul></details>
+</section>"""
+
+
+def _table(comparison: Comparison) -> str:
+    head = "".join(f"<th scope='col'>{html.escape(name.replace(chr(92), ''))}</th>" for name in tables.HEADINGS)
+    rows = ""
+    for line in comparison.lines:
+        first, *rest = tables.cells(line, comparison)
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
+        rows += f"<tr><th scope='row'>{html.escape(first)}</th>{cells}</tr>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    if comparison.made.note:
+        yield comparison.made.note
+    seen: set[str] = set()
+    for line in comparison.lines:
+        if line.row.note and line.row.note not in seen:
+            seen.add(line.row.note)
+            yield f"{line.row.label}: {line.row.note}"
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def svg(figure: Any) -> str:
+    """A figure as SVG."""
+    with style():
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+        return drawn.getvalue()
+
+
+def _pictures(comparison: Comparison, runs: Path) -> Iterator[tuple[Any, str]]:
+    """Figures with a sentence each."""
+    shown = [line for line in comparison.lines if any(run.get("curve") for run in line.runs)]
+    if shown:
+        metric = _curve_metric(comparison)
+        sentence = f"Validation {metric} against updates, mean over seeds with a band of one standard error."
+        yield curves(comparison, shown), sentence
+    for line in shown:
+        folder = _folder(line, runs)
+        if folder is not None and line.row.settings["model"] in STRUCTURED:
+            yield structure(folder), f"What {line.row.label} learned: Schur form, sub-diagonals and angles, first seed."
+
+
+def _curve_metric(comparison: Comparison) -> str:
+    """The metric of the table where validations have it, and the loss elsewhere."""
+    points = [run["curve"][0] for line in comparison.lines for run in line.runs if run.get("curve")]
+    return comparison.made.metric if points and comparison.made.metric in points[0] else "loss"
+
+
+def curves(comparison: Comparison, lines: Sequence[Line]) -> Any:
+    """Learning curves with bands, and the baseline."""
+    metric = _curve_metric(comparison)
+    figure, axes = canvas(size=(8.0, 4.2))
+    with style():
+        for number, line in enumerate(lines):
+            updates, means, errors = band(line.runs, metric)
+            look = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number // len(COLOURS) % len(LINES)]}
+            axes.plot(updates, means, label=line.row.label + _which(line), **look)
+            low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
+            axes.fill_between(updates, low, high, color=look["color"], alpha=SHADE, linewidth=0)
+        if comparison.baseline is not None and metric == comparison.made.metric:
+            axes.axhline(comparison.baseline, color=GREY, linestyle="--", linewidth=1, label="without memory")
+        axes.set(xlabel="updates", ylabel=f"validation {metric}")
+        if metric == "loss":
+            axes.set_yscale("log")
+        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _which(line: Line) -> str:
+    """What tells a row from others of the same network."""
+    chunk = line.row.settings.get("task.chunk")
+    return (f", {chunk}" if chunk else "") + (f" ({line.row.columns[0]})" if len(line.row.columns) == 1 else "")
+
+
+def band(runs: Sequence[Record], metric: str) -> tuple[list[int], list[float], list[float]]:
+    """Updates, means and standard errors of a metric at the validations that all runs have."""
+    curves = [{point["update"]: point[metric] for point in run["curve"]} for run in runs if run.get("curve")]
+    updates = sorted(set.intersection(*map(set, curves)))
+    values = [[curve[update] for curve in curves] for update in updates]
+    errors = [statistics.stdev(one) / len(one) ** 0.5 if len(one) > 1 else 0.0 for one in values]
+    return updates, [statistics.fmean(one) for one in values], errors
+
+
+def _folder(line: Line, runs: Path) -> Path | None:
+    """The run of the first seed, where its network is still there."""
+    for run in line.runs:
+        folder = runs / str(run.get("key", ""))
+        if run.get("key") and (folder / "best.safetensors").exists():
+            return folder
+    return None
+
+
+def structure(folder: Path) -> Any:
+    """The learned Schur form of a run: Θ, the size of its sub-diagonals, its angles."""
+    from kreiss.analysis.network.structure import learned_structure
+
+    found = next(iter(learned_structure(import_module("kreiss").load(folder)).values()))
+    figure, axes = mosaic("abc", size=(10.5, 3.4), polar="c")
+    theta_map(found.theta, axes["a"])
+    subdiagonal_profile(found, axes["b"])
+    angle_rose(found.angles, axes["c"])
+    return figure

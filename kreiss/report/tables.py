@@ -1,0 +1,100 @@
+"""Comparisons as Markdown tables, printed or put between the marks of a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kreiss.catalogue import short
+from kreiss.errors import InputError
+from kreiss.experiments import Experiment
+from kreiss.report.comparison import NOT_RUN, Comparison, Line, verdict
+
+MARK = re.compile(r"(<!-- kreiss report ([^>]*?) -->\n).*?(<!-- end of report -->)", re.DOTALL)
+
+
+def number(value: float | None, error: float | None = None, digits: int = 4) -> str:
+    """A number with its standard error, as many digits as the error leaves."""
+    if value is None:
+        return "–"
+    text = f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return text if error is None else f"{text} ± {error:.1g}"
+
+
+def heading_row(*cells: str) -> list[str]:
+    return ["| " + " | ".join(cells) + " |", "|" + "---|" * len(cells)]
+
+
+def cells(line: Line, comparison: Comparison) -> list[str]:
+    """The cells of a row: network, parameters, paper, ours, difference, eigenvalues, verdict."""
+    paper = line.published
+    made = number(line.mean, line.error)
+    if line.failed:
+        made += f" ({line.failed} of {len(line.runs)} failed)"
+    moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]
+    return [
+        line.row.label + (" (ours)" if line.row.ours else ""),
+        ", ".join(line.row.columns) or "–",
+        f"{line.runs[0]['parameters']:,}" if line.runs and "parameters" in line.runs[0] else "–",
+        "–" if paper is None else number(paper.value, paper.error),
+        made if line.runs else NOT_RUN,
+        str(len(line.runs)) if line.runs else "–",
+        "–" if line.difference is None else f"{line.difference:+.2g}",
+        "–" if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}",
+        verdict(line, comparison),
+    ]
+
+
+HEADINGS = ("network", "comparison", "parameters", "paper", "ours", "seeds", "difference", "\\|λ\\|", "verdict")
+
+
+def table(comparison: Comparison) -> str:
+    """An experiment as a Markdown table with what has to be known to read it."""
+    made, scale = comparison.made, comparison.made.scales[comparison.scale]
+    lines = [
+        f"{made.title} ({source(made)}): {made.metric}, {made.split}. Scale {comparison.scale}: {scale.about}.",
+        "",
+        *heading_row(*HEADINGS),
+        *("| " + " | ".join(cells(line, comparison)) + " |" for line in comparison.lines),
+        "",
+        closing(comparison),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def source(made: Experiment) -> str:
+    """Paper and place."""
+    return f"{short(made.paper)}, {made.place}" if made.paper else made.place
+
+
+def closing(comparison: Comparison) -> str:
+    """Baseline, order and claim in sentences."""
+    said = []
+    if comparison.baseline is not None:
+        said.append(f"Without memory: {number(comparison.baseline)}.")
+    right, total = comparison.order
+    if total:
+        said.append(f"{right} of {total} pairs of rows stand in the order of the paper.")
+    if comparison.made.claim:
+        said.append(f"The paper: {comparison.made.claim}")
+    return " ".join(said)
+
+
+def filled(text: str, made: Callable[[Sequence[str]], str]) -> str:
+    """`text` with what `made` gives for the words of each mark between it and its end.
+
+    A mark is a line `<!-- kreiss report 001/table1 laptop -->`, its end `<!-- end of report -->`.
+    """
+    return MARK.sub(lambda found: f"{found[1]}\n{made(found[2].split())}\n{found[3]}", text)
+
+
+def fill(path: Path, made: Callable[[Sequence[str]], str]) -> None:
+    """Rewrite what stands between the marks of a page."""
+    text = path.read_text(encoding="utf-8")
+    if not MARK.search(text):
+        raise InputError(
+            f"`{path}` must have a place for a report; got a page without marks. Write `<!-- kreiss report 001/table1 "
+            "laptop -->` and `<!-- end of report -->` on lines of their own."
+        )
+    path.write_text(filled(text, made), encoding="utf-8")

@@ -1,0 +1,62 @@
+"""What a search of settings may choose from, by name; data only.
+
+The grid of a paper is its own: Kerg et al. (2019), supplement A.4, and Helfrich & Ye (2020), §5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Choices by setting.
+
+    Args:
+        about: where it is from.
+        choices: setting → values.
+        only: setting → models that have it; the others are not asked.
+        follows: setting → (other setting, factor): kept at a share of the other.
+    """
+
+    about: str
+    choices: dict[str, tuple[Any, ...]]
+    only: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    follows: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+
+GRIDS: dict[str, Grid] = {
+    "nnrnn": Grid(
+        "supplement A.4: rates from 1e-4 to 1e-2, a tenth of them for orthogonal factors, RMSprop; we take five rates",
+        {
+            "optimiser.lr": (1e-4, 2e-4, 1e-3, 2e-3, 1e-2),
+            "optimiser.alpha": (0.5, 0.9, 0.99),
+            "optimiser.radius": (0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.15, 1.0, 10.0),
+            "optimiser.coupling_decay": (0.0, 1e-6, 1e-5, 1e-4),
+            "model.init": ("random", "cayley", "henaff"),
+        },
+        {
+            "optimiser.radius": ("nnrnn",),
+            "optimiser.coupling_decay": ("nnrnn",),
+            "model.init": ("nnrnn", "exprnn", "orthrnn"),
+        },
+        {"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
+    ),
+    "enrnn": Grid(
+        "§5: optimisers and rates, the forget bias and clipping of LSTM; Adagrad is left out, which we do not have",
+        {
+            "optimiser.name": ("adam", "rmsprop"),
+            "optimiser.lr": (1e-3, 1e-4, 1e-5),
+            "model.forget_bias": tuple(float(bias) for bias in range(-4, 5)),
+            "optimiser.clip_norm": tuple(float(norm) for norm in range(1, 11)),
+        },
+        {"model.forget_bias": ("lstm",), "optimiser.clip_norm": ("lstm",)},
+    ),
+    "rates": Grid(
+        "three rates, a tenth of them for orthogonal factors: the same for every network",
+        {"optimiser.lr": (1e-3, 3e-3, 1e-2)},
+        {},
+        {"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
+    ),
+}

@@ -1,0 +1,87 @@
+"""The runs that an experiment asks for, each with the key of its settings."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kreiss.errors import InputError, check_name
+from kreiss.experiments import Experiment, Row
+from kreiss.training.config import Config, dotted, resolved
+from kreiss.training.presets import without_other_length
+
+# what decides where and how comfortably a run is made, and not what it comes to
+UNSAID = ("checkpoint_every", "device", "eval_batch", "log_every", "track")
+DIGITS = 16  # of a key
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a row of an experiment with a seed.
+
+    Args:
+        row: its full name.
+        config: all settings.
+        key: of the settings; equal settings have equal keys, whatever they are called.
+    """
+
+    row: str
+    config: Config
+    key: str
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+
+def key_of(config: Config) -> str:
+    """A name for the settings: equal for equal settings, and for others another."""
+    said = config.model_dump(mode="json", exclude=set(UNSAID))
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def job_of(made: Experiment, row: Row, scale: str, seed: int, changes: Mapping[str, Any] | None = None) -> Job:
+    """The run of a row at a scale with a seed, and with settings of the user's."""
+    settings = without_other_length(made.settings(row, scale), changes or {})
+    config = resolved(settings, changes or {}, {"seed": seed})
+    return Job(f"{made.name}/{row.name}", config, key_of(config))
+
+
+def jobs_of(
+    made: Experiment, scale: str, seeds: int, only: tuple[str, ...] = (), changes: Mapping[str, Any] | None = None
+) -> list[Job]:
+    """All runs of an experiment, seed by seed, so that the first results come for every row.
+
+    Args:
+        made: the experiment.
+        scale: one of its scales.
+        seeds: how many of them, from 0.
+        only: names or patterns of rows ("nnrnn*"); all by default.
+        changes: settings that are different from those of the scale.
+    """
+    check_name("scale", scale, made.scales)
+    rows = chosen(made, only)
+    return [job_of(made, row, scale, seed, changes) for seed in range(seeds) for row in rows]
+
+
+def chosen(made: Experiment, only: tuple[str, ...]) -> list[Row]:
+    """The rows that fit one of the patterns."""
+    rows = [row for row in made.rows if not only or any(fnmatch.fnmatch(row.name, one) for one in only)]
+    if not rows:
+        raise InputError(
+            f"`only` must fit rows of {made.name}; got {', '.join(only)}. "
+            f"Its rows are: {', '.join(row.name for row in made.rows)}."
+        )
+    return rows
+
+
+def differences(made: Experiment, row: Row, scale: str) -> dict[str, tuple[Any, Any]]:
+    """Settings that differ at a scale: name → (published, here); None where one of them is not set."""
+    check_name("scale", scale, made.scales)
+    paper, here = dotted(made.settings(row, "paper")), dotted(made.settings(row, scale))
+    names = [*paper, *(name for name in here if name not in paper)]
+    return {name: (paper.get(name), here.get(name)) for name in names if paper.get(name) != here.get(name)}

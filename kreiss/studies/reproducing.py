@@ -1,0 +1,192 @@
+"""`kreiss reproduce`: what is missing of an experiment is run, what was interrupted goes on, what is done stays."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from kreiss.errors import RunError
+from kreiss.experiments import Experiment
+from kreiss.studies import results
+from kreiss.studies.jobs import Job, chosen, differences, jobs_of
+from kreiss.studies.places import Place
+from kreiss.studies.results import Record
+
+SHOWN = 12  # differences from the paper that are printed, each once
+TAIL = 4096  # bytes at the end of the metrics in which the last update stands
+
+
+def reproduce(
+    made: Experiment,
+    scale: str,
+    place: Place,
+    *,
+    seeds: int,
+    only: tuple[str, ...] = (),
+    changes: dict[str, Any] | None = None,
+    folder: Path = results.FOLDER,
+    runs: Path = Path("runs") / "experiments",
+    again: bool = False,
+    console: Console | None = None,
+) -> dict[str, Record]:
+    """Run what is missing of an experiment; returns all its runs by key.
+
+    Args:
+        made: the experiment.
+        scale: one of its scales.
+        place: where runs are made.
+        seeds: runs of every row, with seeds from 0.
+        only: names or patterns of rows.
+        changes: settings that are different.
+        folder: of results.
+        runs: folder of the runs themselves, with their checkpoints.
+        again: make runs again that failed.
+        console: where progress is shown.
+    """
+    console = console or Console(soft_wrap=True, highlight=False)
+    jobs = list({job.key: job for job in jobs_of(made, scale, seeds, only, changes)}.values())
+    known = results.read_all(folder)
+    done = {job.key: _named(known[job.key], job, scale) for job in jobs if _stands(known.get(job.key), again)}
+    missing = [job for job in jobs if job.key not in done]
+    _say_scale(made, scale, only, console)
+    console.print(f"{made.name} at scale {scale}: {len(jobs)} runs, {len(done)} done, {len(missing)} to make")
+    if done:
+        results.add(folder, made.name, done)
+    troubles: list[str] = []
+    with Watch(missing, runs, made.metric, console) as watch:
+        for job, came in place.made(missing, runs, watch.look):
+            if isinstance(came, RunError):
+                troubles.append(str(came))
+                watch.ended(job, f"not finished: {came}")
+                continue
+            done[job.key] = _named(came, job, scale)
+            results.add(folder, made.name, {job.key: done[job.key]})
+            watch.ended(job, said(came, made.metric))
+    if troubles:
+        raise RunError(f"{len(troubles)} runs of {made.name} were not finished; the first: {troubles[0]}")
+    return done
+
+
+def _stands(record: Record | None, again: bool) -> bool:
+    return record is not None and not (again and record["state"] == "failed")
+
+
+def _named(record: Record, job: Job, scale: str) -> Record:
+    settings = {name: value for name, value in record.items() if name not in ("row", "scale", "seed", "config")}
+    return {"row": job.row, "scale": scale, "seed": job.seed, "config": _short(job), **settings}
+
+
+def _short(job: Job) -> dict[str, Any]:
+    """What was set; the rest are defaults."""
+    said = job.config.model_dump(mode="json", exclude_defaults=True)
+    for section in ("task", "model"):
+        said[section] = {"name": getattr(job.config, section).name, **said.get(section, {})}
+    return said
+
+
+def said(record: Record, metric: str) -> str:
+    """A run in a few words."""
+    if record["state"] == "failed":
+        return f"failed: {record.get('message', '')}"
+    numbers = {**record.get("spectrum", {}), **record.get("test", {})}
+    return f"{metric} {numbers.get(metric, float('nan')):.4g}"
+
+
+def _say_scale(made: Experiment, scale: str, only: tuple[str, ...], console: Console) -> None:
+    """The difference from the published set-up, before anything is run."""
+    console.print(f"scale {scale}: {made.scales[scale].about}")
+    found: dict[str, None] = {}
+    for row in chosen(made, only):
+        for name, (paper, here) in differences(made, row, scale).items():
+            found[f"  {name}: {_value(paper)} → {_value(here)}"] = None
+    for line in list(found)[:SHOWN]:
+        console.print(line, markup=False)
+    if len(found) > SHOWN:
+        console.print(f"  and {len(found) - SHOWN} more; `kreiss show {made.name}/ROW --scale {scale}` lists them")
+
+
+def _value(value: Any) -> str:
+    return "not set" if value is None else str(value)
+
+
+# ---------------------------------------------------------------- progress
+
+
+@dataclass
+class Watch:
+    """Overall progress in updates and the time left: a bar on a terminal, a line for every run elsewhere."""
+
+    jobs: list[Job]
+    runs: Path
+    metric: str
+    console: Console
+    over: dict[str, int] = field(default_factory=dict)  # key → updates of runs that ended
+
+    def __enter__(self) -> Watch:
+        self.steps = {job.key: _steps(job) for job in self.jobs}
+        self.before = {job.key: updates_made(self.runs / job.key) for job in self.jobs}  # by earlier processes
+        self.started = time.monotonic()
+        self.bar = Progress(
+            BarColumn(30), MofNCompleteColumn(), TextColumn("runs, {task.description}"), console=self.console,
+            disable=not self.console.is_terminal or not self.jobs,
+        )  # fmt: skip
+        self.task = self.bar.add_task("", total=len(self.jobs))
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def look(self) -> None:
+        """Show how far everything is."""
+        self.bar.update(self.task, completed=len(self.over), description=self._left())
+
+    def ended(self, job: Job, words: str) -> None:
+        """A run has ended."""
+        self.over[job.key] = self.steps[job.key]
+        number = f"[{len(self.over)}/{len(self.jobs)}]"
+        self.console.print(f"{number} {job.row} seed {job.seed}: {words}; {self._left()}", markup=False)
+
+    def _left(self) -> str:
+        """Time left, if the updates that are left take as long as those that were made."""
+        total = sum(self.steps.values()) - sum(self.before.values())
+        made = sum(
+            self.over.get(key, updates_made(self.runs / key) if key not in self.over else 0) - before
+            for key, before in self.before.items()
+        )
+        if made <= 0:
+            return "time left not known yet"
+        return f"about {_duration((time.monotonic() - self.started) * max(total - made, 0) / made)} left"
+
+
+def _steps(job: Job) -> int:
+    """Updates of a run; where only epochs are said, the task is not opened to count them."""
+    return job.config.steps or 1000 * (job.config.epochs or 1)
+
+
+def updates_made(folder: Path) -> int:
+    """Updates of a run so far, from the end of its metrics."""
+    try:
+        with open(folder / "metrics.jsonl", "rb") as file:
+            file.seek(max(file.seek(0, 2) - TAIL, 0))
+            lines = file.read().splitlines()
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        try:
+            return int(json.loads(line)["update"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return 0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

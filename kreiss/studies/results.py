@@ -1,0 +1,77 @@
+"""Results of experiments: one small JSON file each, in which every run stands under the key of its settings.
+
+A file is rewritten whole under another name and moved into place, under a lock that several processes share: at every
+moment it is one or the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kreiss.errors import RunError
+from kreiss.training.storage import write_whole
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+Record = dict[str, Any]
+FOLDER = Path("results") / "experiments"
+
+
+def file_of(folder: Path, experiment: str) -> Path:
+    """The file of an experiment: 001/table1 is in 001-table1.json."""
+    return folder / f"{experiment.replace('/', '-')}.json"
+
+
+def read(path: Path) -> dict[str, Record]:
+    """The runs in a file by key; none if there is no file."""
+    try:
+        found: dict[str, Record] = json.loads(path.read_text())["runs"]
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"`{path}` must hold results of experiments; got {error!r}. Remove or repair it.") from error
+    return found
+
+
+def read_all(folder: Path) -> dict[str, Record]:
+    """The runs of all experiments by key."""
+    found: dict[str, Record] = {}
+    for path in sorted(folder.glob("*.json")):
+        found.update(read(path))
+    return found
+
+
+def add(folder: Path, experiment: str, runs: dict[str, Record]) -> None:
+    """Put runs into the file of an experiment, beside those that are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = file_of(folder, experiment)
+    with _alone(folder):
+        together = {**read(path), **runs}
+        ordered = dict(sorted(together.items(), key=lambda item: (item[1]["row"], item[1]["scale"], item[1]["seed"])))
+        write_whole(path, _json({"experiment": experiment, "runs": ordered}))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """The folder for one process at a time; the system lets go of the lock whatever happens."""
+    with open(folder / ".lock", "w") as lock:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    """Indented down to the run, and one line for each point of a curve: small, and changes can be read."""
+    lines = [f'{{"experiment": {json.dumps(content["experiment"])}, "runs": {{']
+    runs = content["runs"].items()
+    for number, (key, run) in enumerate(runs, 1):
+        parts = [f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in run.items()]
+        lines.append(f' "{key}": {{\n' + ",\n".join(parts) + "\n }" + ("," if number < len(runs) else ""))
+    return ("\n".join([*lines, "}}"]) + "\n").encode()

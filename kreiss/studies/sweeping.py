@@ -1,0 +1,247 @@
+"""`kreiss sweep`: settings searched by Optuna, in a journal that survives being killed, by several workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kreiss.errors import InputError, MissingExtra, check_name
+from kreiss.experiments import row as named
+from kreiss.studies.grids import GRIDS
+from kreiss.tasks import TASKS
+from kreiss.training.config import Config, resolved
+from kreiss.training.distributed import Processes
+from kreiss.training.guard import Interruption
+from kreiss.training.presets import without_other_length
+
+JOURNAL = "journal.log"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A search.
+
+    Args:
+        preset: row of an experiment whose settings are the start.
+        scale: of the experiment.
+        grid: a name of `GRIDS`.
+        changes: settings that are different for all trials.
+        folder: of the journal.
+    """
+
+    preset: str
+    scale: str
+    grid: str
+    changes: dict[str, Any]
+    folder: Path
+
+    def settings(self) -> dict[str, Any]:
+        """What all trials share."""
+        made, row = named(self.preset)
+        check_name("scale", self.scale, made.scales)
+        return {**without_other_length(made.settings(row, self.scale), self.changes), **self.changes}
+
+    @property
+    def model(self) -> str:
+        return str(named(self.preset)[1].settings["model"])
+
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """Values by setting, of those that the model has."""
+        check_name("grid", self.grid, GRIDS)
+        grid = GRIDS[self.grid]
+        return {
+            name: values for name, values in grid.choices.items() if self.model in grid.only.get(name, (self.model,))
+        }
+
+    def config(self, chosen: dict[str, Any]) -> Config:
+        """The settings of a trial."""
+        follows = {name: chosen[other] * share for name, (other, share) in GRIDS[self.grid].follows.items()}
+        return resolved(self.settings(), chosen, follows)
+
+
+def optuna_here() -> Any:
+    """Optuna, or how to install it."""
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a sweep", "sweep", "optuna") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def study_of(sweep: Sweep) -> Any:
+    """The study in the journal of a sweep, made if it is not there; another sweep in the same folder is an error."""
+    optuna = optuna_here()
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    storage = JournalStorage(JournalFileBackend(str(sweep.folder / JOURNAL)))
+    task = TASKS[resolved(sweep.settings()).task.name]
+    study = optuna.create_study(
+        study_name="kreiss", storage=storage, load_if_exists=True,
+        direction="maximize" if task.higher_is_better else "minimize",
+        sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
+    )  # fmt: skip
+    said = {**asdict(sweep), "folder": ""}
+    if study.user_attrs.get("sweep", said) != said:
+        raise InputError(
+            f"`out` must be a new folder or that of the same sweep; got {sweep.folder}, which holds another. "
+            "Choose another."
+        )
+    study.set_user_attr("sweep", said)
+    return study
+
+
+# ---------------------------------------------------------------- trials
+
+
+def work(sweep: Sweep, trials: int) -> None:
+    """Make trials until the journal holds so many that have ended; several workers do this at once."""
+    optuna = optuna_here()
+    study = study_of(sweep)
+    _give_up_lost(study)
+    ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    callback = optuna.study.MaxTrialsCallback(trials, states=ended)
+    if len(study.get_trials(deepcopy=False, states=ended)) >= trials:
+        return
+    study.optimize(lambda trial: _trial(sweep, trial), callbacks=[callback], catch=())
+
+
+def _give_up_lost(study: Any) -> None:
+    """Trials of workers that were killed stay open in the journal: what they tried is tried again."""
+    optuna = optuna_here()
+    lost = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+    for trial in lost:
+        if not _alive(*trial.user_attrs.get("worker", ("", 0))):
+            study.enqueue_trial(trial.params)
+            with contextlib.suppress(Exception):  # another worker was first
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+
+
+def _alive(machine: str, process: int) -> bool:
+    """Whether the worker of a trial may still be at it; of other machines nothing is known."""
+    if machine != platform.node():
+        return bool(machine)
+    try:
+        os.kill(process, 0)  # asks only
+    except OSError:
+        return False
+    return True
+
+
+def _trial(sweep: Sweep, trial: Any) -> float:
+    """Train with the settings of a trial; reported at every validation, and given up when it falls behind."""
+    optuna = optuna_here()
+    trial.set_user_attr("worker", (platform.node(), os.getpid()))
+    chosen = {name: trial.suggest_categorical(name, values) for name, values in sweep.choices().items()}
+    best: float | None = None
+    for number, value in enumerate(validations(sweep.config(chosen))):
+        if not math.isfinite(value):
+            raise optuna.TrialPruned
+        higher = study_direction(trial) == "maximize"
+        best = value if best is None else (max if higher else min)(best, value)
+        trial.report(best, number)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    assert best is not None
+    return best
+
+
+def study_direction(trial: Any) -> str:
+    return str(trial.study.direction.name).lower()
+
+
+def validations(config: Config) -> Iterator[float]:
+    """The metric of each validation of a run without a folder; nan once numbers are not finite."""
+    import torch
+
+    from kreiss.errors import RunError
+    from kreiss.training.building import make_network, make_task, planned
+    from kreiss.training.checkpoint import own_generators
+    from kreiss.training.loop import Training
+
+    task = make_task(config)
+    config = planned(config, task)
+    device = torch.device(config.device)
+    assert config.eval_every is not None
+    with own_generators(config.seed, device), Interruption() as interruption:
+        training = Training(make_network(config, task).to(device), task, config, Processes(device))
+        while not training.done:
+            try:
+                training.update()
+            except RunError:
+                yield math.nan
+                return
+            if interruption.asked:
+                raise KeyboardInterrupt
+            if training.updates % config.eval_every == 0 or training.done:
+                metrics = training.evaluate("valid")
+                training.observe(metrics)
+                yield metrics[task.metric]
+
+
+# ---------------------------------------------------------------- workers
+
+
+def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
+    """The search by so many processes with one thread each; returns the study."""
+    import json
+
+    end_torn_line(sweep.folder / JOURNAL)
+    study_of(sweep)
+    said = json.dumps({**asdict(sweep), "folder": str(sweep.folder)})
+    command = [sys.executable, "-m", "kreiss.studies.sweeping", said, str(trials)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    processes = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) for _ in range(workers)]
+    codes = [process.wait() for process in processes]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    if any(codes):
+        raise InputError(f"{sum(map(bool, codes))} of {workers} workers ended early. The same command goes on.")
+    return study_of(sweep)
+
+
+def end_torn_line(path: Path) -> None:
+    """Cut off what a killed worker left of a line, which nobody could read; before the workers start."""
+    if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def sweep_on_ray(sweep: Sweep, trials: int, workers: int, address: str) -> Any:
+    """The same search on a Ray cluster, whose machines share the folder; Ray decides what runs where."""
+    from kreiss.studies.places import ray_at
+
+    ray = ray_at(address)
+    study_of(sweep)
+    make = ray.remote(num_cpus=1)(work)
+    ray.get([make.remote(sweep, trials) for _ in range(workers)])
+    return study_of(sweep)
+
+
+def main() -> None:
+    """One worker, which ends when the process that started it does."""
+    import torch
+
+    from kreiss.studies.worker import end_with_the_parent
+
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    said = json.loads(sys.argv[1])
+    work(Sweep(**{**said, "folder": Path(said["folder"])}), int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""One run in a process of its own: started, or taken up where an earlier process left it.
+
+    python -m kreiss.studies.worker FOLDER SETTINGS
+
+Reads its standard input until it ends: whoever started this process is then gone, and so is this process. What it had
+done is in its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kreiss.errors import RunError
+from kreiss.studies.results import Record
+from kreiss.tasks import TASKS
+from kreiss.training import fitting
+from kreiss.training.building import make_network, make_task
+from kreiss.training.checkpoint import LAST
+from kreiss.training.config import Config, read_settings, resolved
+from kreiss.training.record import read_records, read_status
+from kreiss.training.storage import write_whole
+
+ENDED = ("finished", "failed")
+WAIT = 0.2  # seconds between looks at a folder that another process has
+FACTS = "facts.json"  # what is known before the first update
+SPECTRUM = ("modulus_min", "modulus_mean", "modulus_max", "departure")
+LEFT_OUT = ("update", "split", "seconds", *SPECTRUM)
+
+
+def work(folder: Path, config: Config) -> str:
+    """Make or finish the run in `folder`; returns how it stands then.
+
+    A run that diverged is a result too, and stays as it is. A folder that another process works in is waited for.
+    """
+    while (state := read_status(folder)["state"]) == "running":
+        time.sleep(WAIT)
+    if state in ENDED:
+        return str(state)
+    taken_up = (folder / LAST).exists()
+    if not taken_up and folder.exists():
+        shutil.rmtree(folder)  # ended before its first checkpoint
+    task = make_task(config)
+    network = make_network(config, task)
+    folder.mkdir(parents=True, exist_ok=True)
+    count = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    write_whole(folder / FACTS, json.dumps({"parameters": count, "baseline": task.baseline()}).encode())
+    try:
+        return fitting.run(config, folder, network, task, show="quiet", resume=taken_up).state
+    except RunError:
+        if read_status(folder)["state"] != "failed":
+            raise  # a disk, not the numbers
+        return "failed"
+
+
+def record_of(folder: Path, config: Config) -> Record:
+    """What a finished or failed run came to, small enough to keep."""
+    records, status = read_records(folder), read_status(folder)
+    curve = [_numbers(record) for record in records if record.get("split") == "valid"]
+    tested = [record for record in records if record.get("split") == "test"]
+    told: dict[str, Any] = {
+        "state": status["state"], **_facts(folder), "updates": status["update"],
+        "seconds": records[-1]["seconds"] if records else 0.0, "torch": _torch_of(folder),
+    }  # fmt: skip
+    if status["message"]:
+        told["message"] = status["message"]
+    if tested:
+        told["test"] = {name: value for name, value in tested[-1].items() if name not in LEFT_OUT}
+        told["spectrum"] = {name: tested[-1][name] for name in SPECTRUM if name in tested[-1]}
+    if curve:
+        told["valid"] = _best(curve, config)
+        told["curve"] = curve
+    return told
+
+
+def _numbers(record: Record) -> Record:
+    return {
+        "update": record["update"], **{name: value for name, value in record.items() if name not in LEFT_OUT},
+    }  # fmt: skip
+
+
+def _best(curve: list[Record], config: Config) -> Record:
+    task = TASKS[config.task.name]
+    best = (max if task.higher_is_better else min)(curve, key=lambda record: record[task.metric])
+    return {name: value for name, value in best.items() if name != "update"}
+
+
+def _facts(folder: Path) -> Record:
+    """Parameters and baseline; none for a run that was not made here."""
+    path = folder / FACTS
+    found: Record = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def _torch_of(folder: Path) -> str:
+    return str(json.loads((folder / "run.json").read_text())["torch"])
+
+
+def end_with_the_parent() -> None:
+    """Wait until whoever started this process is gone, and end it then."""
+    os.read(sys.stdin.fileno(), 1)  # not through `sys.stdin`, whose lock the end of this process would wait for
+    os._exit(1)
+
+
+def main() -> None:
+    """One run, one thread."""
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    folder, settings = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        state = work(folder, resolved(read_settings(settings)))
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 1))
+    sys.exit(0 if state in ENDED else 130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""`kreiss reproduce`: what is missing is run, what was killed goes on, what is done stays; also on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kreiss.errors import RunError
+from kreiss.experiments import experiment
+from kreiss.studies import results, worker
+from kreiss.studies.jobs import Job, jobs_of
+from kreiss.studies.places import Here, Place
+from kreiss.studies.reproducing import Watch, reproduce, updates_made
+from kreiss.training.record import read_status
+
+ROOT = Path(__file__).parents[1]
+NAME = "001/fig2-copy"
+ONLY = ("nnrnn-exact", "rnn")
+Runs = dict[str, results.Record]
+# long enough that it can be killed on the way, with a checkpoint at every third update
+LONGER = {"steps": 90, "eval_every": 3, "task.delay": 60, "batch": 8}
+
+
+class Inside:
+    """Makes runs in this process: the same work without the time that a new process takes."""
+
+    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Iterator[tuple[Job, results.Record]]:
+        for job in jobs:
+            worker.work(runs / job.key, job.config)
+            look()
+            yield job, worker.record_of(runs / job.key, job.config)
+
+
+def made(folder: Path, place: Place | None = None, only: tuple[str, ...] = ONLY, **changes: object) -> Runs:
+    return reproduce(
+        experiment(NAME), "smoke", place or Inside(), seeds=1, only=only, changes=changes, folder=folder / "results",
+        runs=folder / "runs", console=Console(quiet=True),
+    )  # fmt: skip
+
+
+def numbers(record: results.Record) -> results.Record:
+    """Everything but the time that it took."""
+    return {name: value for name, value in record.items() if name != "seconds"}
+
+
+def command(folder: Path) -> list[str]:
+    changes = [word for name, value in LONGER.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        sys.executable, "-m", "kreiss", "reproduce", f"{NAME}/rnn", "--scale", "smoke", "--seeds", "1", *changes,
+        "--results", str(folder / "results"), "--runs", str(folder / "runs"),
+    ]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
+def test_what_is_done_is_not_run_again_and_a_changed_setting_is_a_new_run(tmp_path, monkeypatch):
+    first = made(tmp_path)
+    assert {record["row"] for record in first.values()} == {f"{NAME}/{name}" for name in ONLY}
+    assert all(record["state"] == "finished" and record["test"]["loss"] > 0 for record in first.values())
+
+    def never(*_: object) -> None:
+        raise AssertionError("a run was made a second time")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Inside, "made", lambda self, jobs, *_: iter([never() for _ in jobs]))
+        assert made(tmp_path) == first
+    again = made(tmp_path, lr=0.5)
+    assert not set(again) & set(first)
+    assert set(results.read(results.file_of(tmp_path / "results", NAME))) == {*first, *again}
+
+
+def test_killed_twice_it_ends_with_the_numbers_of_an_uninterrupted_run(tmp_path):
+    expected = made(tmp_path / "whole", only=("rnn",), **LONGER)
+    killed = tmp_path / "killed"
+    folder = killed / "runs" / next(iter(expected))
+    for updates in (12, 30):
+        process = subprocess.Popen(command(killed), env=environment(), stdout=subprocess.DEVNULL)
+        wait_until(lambda updates=updates: updates_made(folder) >= updates)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+        wait_until(lambda: read_status(folder)["state"] == "killed")  # the process of the run goes with it
+        assert not (killed / "results").exists()
+    done = subprocess.run(command(killed), env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "1 runs, 0 done, 1 to make" in done.stdout
+    assert (folder / "metrics.jsonl").read_text().count("resumed") == 2
+    found = results.read(results.file_of(killed / "results", NAME))
+    assert {key: numbers(record) for key, record in found.items()} == {
+        key: numbers(record) for key, record in expected.items()
+    }
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_run_that_diverges_is_a_result_and_is_made_again_only_when_asked(tmp_path):
+    diverging = {"lr": 1e30, "steps": 10, "model.nonlinearity": "relu"}
+    found = made(tmp_path, **diverging)
+    record = next(record for record in found.values() if record["row"].endswith("/rnn"))
+    assert record["state"] == "failed"
+    assert "finite" in record["message"]
+    assert made(tmp_path, **diverging) == found
+
+
+def test_a_run_that_cannot_be_made_is_said_and_the_others_are_made(tmp_path):
+    key = jobs_of(experiment(NAME), "smoke", 1, ("rnn",))[0].key
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / key).write_text("in the way")
+    with pytest.raises(RunError, match=r"1 runs of 001/fig2-copy were not finished; the first: .*rnn with seed 0"):
+        made(tmp_path, Here(2))
+    assert [record["row"] for record in results.read_all(tmp_path / "results").values()] == [f"{NAME}/nnrnn-exact"]
+
+
+def test_progress_counts_updates_and_says_the_time_left(tmp_path):
+    jobs = jobs_of(experiment(NAME), "smoke", 1, ONLY, LONGER)
+    said: list[str] = []
+    console = Console(file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print = lambda text, **_: said.append(text)  # type: ignore[method-assign]
+    with Watch(jobs, tmp_path, "loss", console) as watch:
+        watch.look()
+        watch.ended(jobs[0], "loss 1")
+        watch.ended(jobs[1], "loss 2")
+    console.file.close()
+    assert "[1/2] 001/fig2-copy/nnrnn-exact seed 0: loss 1; about" in said[0]
+    assert said[1].endswith("about 0 s left")
+
+
+def test_records_of_a_file_that_is_no_result_are_refused(tmp_path):
+    (tmp_path / "x.json").write_text("[]")
+    with pytest.raises(RunError, match="must hold results of experiments"):
+        results.read_all(tmp_path)
+
+
+def test_a_record_holds_the_best_validation_the_test_and_the_spectrum(tmp_path):
+    found = made(tmp_path, steps=6, eval_every=2)
+    for record in found.values():
+        assert [point["update"] for point in record["curve"]] == [2, 4, 6]
+        assert record["valid"]["loss"] == min(point["loss"] for point in record["curve"])
+        assert set(record["spectrum"]) == set(worker.SPECTRUM)
+        assert record["parameters"] == 233
