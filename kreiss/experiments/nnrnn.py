@@ -169,17 +169,17 @@ LAPTOP_PIXELS = Scale(
     ("epochs", "optimiser.alpha"),
 )
 DIGITS = Scale(
-    "the embedded 8 × 8 digits (64 steps) for MNIST; 64 units for 512 and 840 updates of 50, which are 30 epochs; Adam "
+    "the embedded 8 × 8 digits (64 steps) for MNIST; 64 units for 512 and 560 updates of 50, which are 20 epochs; Adam "
     "with one rate and clipping for all; about ten seconds a run",
-    {**REGIME, "lr": 2e-3, "orthogonal_lr": 2e-4, "batch": 50, "steps": 840, "eval_every": 84, "task.images": "digits"},
+    {**REGIME, "lr": 2e-3, "orthogonal_lr": 2e-4, "batch": 50, "steps": 560, "eval_every": 56, "task.images": "digits"},
     SIZES_64,
     ("epochs", "optimiser.alpha"),
 )
 SIZES_128 = {1024: 128, 1386: 162, 475: 59, 2048: 256}
 LAPTOP_CHARACTERS = Scale(
-    "128 units for 1,024, embedding 50 for 200, 600 updates of 32 sequences for 100 epochs of 128, which is 0.6 epochs "
+    "128 units for 1,024, embedding 50 for 200, 300 updates of 32 sequences for 100 epochs of 128, which is 0.3 epochs "
     "at length 150; Adam with one regime for all; evaluations read 100 streams; about half a minute a run",
-    {**REGIME, "lr": 5e-3, "orthogonal_lr": 5e-4, "batch": 32, "embedding": 50, "steps": 600, "eval_every": 150,
+    {**REGIME, "lr": 5e-3, "orthogonal_lr": 5e-4, "batch": 32, "embedding": 50, "steps": 300, "eval_every": 150,
      "task.streams": 100},
     SIZES_128,
     ("epochs", "optimiser.alpha"),
