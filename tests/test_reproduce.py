@@ -166,6 +166,7 @@ def cluster() -> Iterator[None]:
     """Ray on two processors of this machine."""
     import ray
 
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     variables = {"PYTHONPATH": environment()["PYTHONPATH"], "OMP_NUM_THREADS": "1"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own

@@ -118,5 +118,6 @@ def ray_at(address: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtra("a Ray cluster", "ray", "ray") from error
     if not ray.is_initialized():
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster tells nobody about itself
         ray.init(address=address, log_to_driver=False)
     return ray
