@@ -184,7 +184,7 @@ DIGITS = Scale(
 # the best of 0.002, 0.005, 0.015 and 0.03 after 100 updates with seed 0, the same search for every network; a tenth for
 # orthogonal factors (results/tuning)
 RATES = {
-    "rnn": 5e-3, "orthrnn": 5e-3, "eurnn": 3e-2, "exprnn": 3e-2, "nnrnn": 3e-2, "nnrnn-exact": 1.5e-2, "lstm": 3e-2,
+    "rnn": 2e-3, "orthrnn": 5e-3, "eurnn": 3e-2, "exprnn": 3e-2, "nnrnn": 3e-2, "nnrnn-exact": 1.5e-2, "lstm": 3e-2,
 }  # fmt: skip
 SIZES_128 = {1024: 128, 1386: 162, 475: 59, 2048: 256}
 LAPTOP_CHARACTERS = Scale(
