@@ -223,8 +223,8 @@ EXPERIMENTS = (
     ),
 )  # fmt: skip
 
-# what is computed from one trained network: name → where it stands and what it is
+# what is computed from one trained network: name → where it stands, what it is, what makes it
 COMPUTED = {
-    "003/fig4": ("Fig. 4", "Gradient map of the short-term state"),
-    "003/fig5": ("Fig. 5", "Gradient map of the long-term state"),
+    "003/fig4": ("Fig. 4", "Gradient map of the short-term state", "kreiss figure 003/fig4 --train"),
+    "003/fig5": ("Fig. 5", "Gradient map of the long-term state", "kreiss figure 003/fig5 --train"),
 }

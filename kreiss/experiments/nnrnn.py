@@ -360,8 +360,9 @@ EXPERIMENTS = (
                CHARACTER_SCALES),
 )  # fmt: skip
 
-# what is computed and not trained: name → where it stands and the command that makes it
+# what is computed and not trained: name → where it stands, what it is, what makes it
 COMPUTED = {
-    "001/fig1": ("Fig. 1", "Transients and Fisher memory of simple matrices"),
-    "000/table6": ("supplement, Table 6", "Sums of Fisher memory curves"),
+    "001/fig1b": ("Fig. 1(b)", "Transients of Θ(α, β, 0)", "kreiss figure 001/fig1b"),
+    "001/fig1c": ("Fig. 1(c)", "Fisher memory curves of Θ(α, β, d)", "kreiss figure 001/fig1c"),
+    "000/table6": ("supplement, Table 6", "Sums of Fisher memory curves", "kreiss.analysis.fisher_memory"),
 }
