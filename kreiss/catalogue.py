@@ -45,10 +45,10 @@ MODELS: dict[str, Model] = {
         "unitary, scaled Cayley, complex", "N*N + 2*N*I + 2*N", "4N² + 2NI; N³ per pass", "maduranga2019"
     ),
     "urnn": Model(
-        "unitary, reflections and Fourier", "8*N + 2*N*I", "4N² + 2NI or, large, N log N + 2NI", "arjovsky2016"
+        "unitary, reflections and Fourier", "8*N + 2*N*I", "4N² + 2NI, or N log N + 2NI", "arjovsky2016"
     ),
     "eurnn": Model(
-        "unitary, layers of rotations", "2*r + 2*N + 2*N*I", "4N² + 2NI or, large, r + 2NI", "jing2017"
+        "unitary, layers of rotations", "2*r + 2*N + 2*N*I", "4N² + 2NI, or r + 2NI", "jing2017"
     ),
     "fullurnn": Model("unitary, any", "N*N + 2*N*I + N", "4N² + 2NI; N³ per pass", "wisdom2016"),
     "complexnnrnn": Model(
@@ -59,7 +59,8 @@ MODELS: dict[str, Model] = {
 }  # fmt: skip
 
 # in `parameters`: m reflections (default N − 1), s the size that forgets, q = N − s, b angles (about ½ N log₂ N), r
-# rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers.
+# rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers; the second cost is
+# that of large layers, which apply their matrix as a product.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {

@@ -61,7 +61,7 @@ def demo(
     out
         Folder of the runs and the picture; by default a new one in runs/.
     """
-    from kreiss.training.demo import run
+    from kreiss.commands.demo import run
 
     return run(delay=delay, hidden=hidden, steps=steps, seed=seed, out=out or train.new_folder("demo"))
 

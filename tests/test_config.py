@@ -39,6 +39,7 @@ def test_later_sources_are_stronger():
         ("model.block", "model.blocks"),
         ("model.hiden", "model.hidden"),
         ("task.dealy", "task.delay"),
+        ("taks.delay", "task.delay"),
         ("stepz", "steps"),
         ("schedule.warm_up", "schedule.warmup"),
         ("qqqqqq", None),

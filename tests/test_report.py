@@ -18,10 +18,9 @@ from torch import nn
 
 import kreiss
 from kreiss import analysis
-from kreiss.commands import figures as figure_verb
 from kreiss.errors import InputError, MissingExtra
 from kreiss.report import page, plots, style
-from kreiss.report.analyses import analysed, described, of_matrix, of_network
+from kreiss.report.analyses import described, of_matrix, of_network
 from kreiss.report.figures import FIGURES, figure
 from kreiss.report.findings import percent, steps
 
@@ -192,8 +191,8 @@ class Read(HTMLParser):
 @pytest.fixture(scope="module")
 def matrix_page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("matrix")
-    np.save(folder / "v.npy", analysis.random_schur(10, 0.9, 0.2, 3))
-    return analysed(str(folder / "v.npy"), "all", folder / "out")
+    found = list(of_matrix(analysis.random_schur(10, 0.9, 0.2, 3), "transients"))
+    return page.write("v.npy", "A matrix.", found, folder)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +209,7 @@ def made(request) -> Path:
 def test_a_page_has_its_pictures_numbers_and_sentences(made):
     content = json.loads((made.parent / "analysis.json").read_text())
     text = made.read_text()
-    assert len(content["findings"]) >= 5
+    assert len(content["findings"]) in (2, 9)  # transients of a matrix, everything about a network
     for finding in content["findings"]:
         assert (made.parent / f"{finding['key']}.svg").exists()
         assert (made.parent / f"{finding['key']}.png").exists()
@@ -259,58 +258,6 @@ def test_sentences_follow_the_matrix():
     assert "8 times as long after 3 steps" in sentence(analysis.delay_line(4, 2.0), "transients")
     assert "still growing after 200 steps" in sentence([[1.0, 1.0], [0.0, 1.0]], "transients")
     assert (percent(0.9997), percent(1.0), percent(0.923), steps(1)) == ("more than 99 %", "100 %", "92 %", "1 step")
-
-
-@pytest.mark.parametrize("make", [lambda: nn.LSTM(2, 6), lambda: nn.GRU(2, 6), lambda: kreiss.ExpRNN(2, 6)])
-def test_every_kind_of_network_has_findings(make):
-    torch.manual_seed(0)
-    found = list(of_network(make(), "all"))
-    assert [one.key for one in found] == [
-        "spectrum", "structure", "memory", "growth", "starts", "gradients", "dependence", "lyapunov", "fixed-points",
-    ]  # fmt: skip
-    assert all("nan" not in one.sentence for one in found)
-
-
-# ---------------------------------------------------------------- the verbs
-
-
-def verb(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "kreiss.cli", *words], capture_output=True, text=True, timeout=300)
-
-
-def test_analyze_writes_a_page_beside_the_matrix(tmp_path):
-    np.save(tmp_path / "v.npy", analysis.delay_line(6, 0.9))
-    done = verb("analyze", str(tmp_path / "v.npy"), "memory")
-    assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in (tmp_path / "v-analysis").iterdir()) == [
-        "analysis.json", "index.html", "memory.png", "memory.svg",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("array", "part", "message"),
-    [
-        (np.ones((2, 3)), "all", "must be a square matrix"),
-        (np.eye(2), "gradients", "gradients need a network, with its inputs and nonlinearity; got a matrix alone"),
-        (None, "all", "must be a .npy file with a matrix; got No such file"),
-    ],
-)
-def test_analyze_refuses_in_one_line(tmp_path, array, part, message):
-    if array is not None:
-        np.save(tmp_path / "v.npy", array)
-    done = verb("analyze", str(tmp_path / "v.npy"), part, "-o", str(tmp_path / "out"))
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_figure_writes_both_forms_and_lists_what_there_is(tmp_path, capsys):
-    assert figure_verb.make("001/fig1c", (), tmp_path) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["001-fig1c.png", "001-fig1c.svg"]
-    assert figure_verb.show_list() == 0
-    assert set(FIGURES) <= set(capsys.readouterr().out.split())
-    with pytest.raises(InputError, match="a network must be given as ROLE=PATH; got 'copy'"):
-        figure_verb.make("001/fig3", ("copy",), tmp_path)
 
 
 # ---------------------------------------------------------------- in a browser

@@ -28,7 +28,7 @@ from kreiss.training.distributed import Processes, pieces, terms
 from kreiss.training.loop import Training
 from kreiss.training.optimisers import Schedule, make_optimiser
 from kreiss.training.record import RunFolder, read_status
-from kreiss.training.spectrum import glance
+from kreiss.training.spectrum import glance, keep_spectrum, read_spectra
 from stream import Stream
 
 CPU = torch.device("cpu")
@@ -322,7 +322,7 @@ def test_a_run_folder_says_what_ran_where_and_how_it_ended(tmp_path):
     run = ran(tmp_path / "run", log_every=3)
     files = {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")}
     assert files == {
-        "config.yaml", "run.json", "metrics.jsonl", "status.json",
+        "config.yaml", "run.json", "metrics.jsonl", "spectra.jsonl", "status.json",
         "last.safetensors", "previous.safetensors", "best.safetensors",
     }  # fmt: skip
     about = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -502,6 +502,20 @@ def test_the_spectrum_is_that_of_the_recurrent_matrix():
         {"modulus_min": 0.25, "modulus_mean": 0.375, "modulus_max": 0.5, "departure": 2.0}, rel=1e-6
     )
     assert glance(Network(kreiss.LSTM(3, 2), 2)) == {}
+
+
+def test_a_run_keeps_its_spectra_and_half_a_line_spoils_no_other(tmp_path):
+    values = torch.tensor([0.5 + 0.5j, 0.5 - 0.5j])
+    assert read_spectra(tmp_path) == {}
+    for update in (0, 5, 10):
+        keep_spectrum(tmp_path, update, values * (1 + update))
+    with open(tmp_path / "spectra.jsonl", "a") as file:
+        file.write('\n{"update": 15, "eigen')  # killed here, and taken up at 5
+    keep_spectrum(tmp_path, 10, values)
+    found = read_spectra(tmp_path)
+    assert list(found) == [0, 5, 10]
+    assert found[10] == [0.5 + 0.5j, 0.5 - 0.5j]
+    assert found[5][0] == 3 + 3j
 
 
 def test_tensorboard_gets_the_records(tmp_path):

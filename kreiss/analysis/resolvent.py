@@ -67,40 +67,45 @@ class Resolvent:
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def solve(self, z: Array, vectors: Array) -> None:
-        """(zI − T)⁻¹(zI − T)⁻* applied to one vector per point, (n, points), in place."""
-        _forward(self.lower, z.conj(), vectors, 0, len(vectors), self.band)
-        _backward(self.upper, z, vectors, 0, len(vectors), self.band)
+    def solve(self, pivots: Array, vectors: Array) -> None:
+        """(zI − T)⁻¹(zI − T)⁻* applied to one vector per point, (n, points), in place.
+
+        Args:
+            pivots: 1/(z − λ) by row and point: a product takes a third of the time of a quotient.
+            vectors: what it is applied to.
+        """
+        _forward(self.lower, pivots, vectors, 0, len(vectors), self.band)
+        _backward(self.upper, pivots, vectors, 0, len(vectors), self.band)
 
 
-def _backward(upper: Array, z: Array, b: Array, low: int, high: int, band: int) -> None:
+def _backward(upper: Array, pivots: Array, b: Array, low: int, high: int, band: int) -> None:
     """Rows low…high of (z − T)x = b for upper triangular T, in place, halving so that most work is in products."""
     if high - low <= LEAF or band <= LEAF:
         for i in range(high - 1, low - 1, -1):
             end = min(high, i + 1 + band)
             if i + 1 < end:
                 b[i] += upper[i, i + 1 : end] @ b[i + 1 : end]
-            b[i] /= z - upper[i, i]
+            b[i] *= pivots[i]
         return
     middle = (low + high) // 2
-    _backward(upper, z, b, middle, high, band)
+    _backward(upper, pivots, b, middle, high, band)
     b[low:middle] += upper[low:middle, middle:high] @ b[middle:high]
-    _backward(upper, z, b, low, middle, band)
+    _backward(upper, pivots, b, low, middle, band)
 
 
-def _forward(lower: Array, z: Array, b: Array, low: int, high: int, band: int) -> None:
+def _forward(lower: Array, pivots: Array, b: Array, low: int, high: int, band: int) -> None:
     """The same for lower triangular T."""
     if high - low <= LEAF or band <= LEAF:
         for i in range(low, high):
             begin = max(low, i - band)
             if begin < i:
                 b[i] += lower[i, begin:i] @ b[begin:i]
-            b[i] /= z - lower[i, i]
+            b[i] *= pivots[i].conj()
         return
     middle = (low + high) // 2
-    _forward(lower, z, b, low, middle, band)
+    _forward(lower, pivots, b, low, middle, band)
     b[middle:high] += lower[middle:high, low:middle] @ b[low:middle]
-    _forward(lower, z, b, middle, high, band)
+    _forward(lower, pivots, b, middle, high, band)
 
 
 @dataclass
@@ -120,7 +125,8 @@ class _Lanczos:
 
     def __init__(self, resolvent: Resolvent, z: Array) -> None:
         self.resolvent = resolvent
-        self.z = z
+        with np.errstate(all="ignore"):  # a point on an eigenvalue, see `run`
+            self.pivots = 1 / (z - resolvent.eigenvalues[:, None])
         self.active = np.arange(len(z))
         self.found = np.zeros(len(z))
         n = len(resolvent.upper)
@@ -154,7 +160,7 @@ class _Lanczos:
     def _step(self) -> Array:
         """One more vector; returns its length before it was made 1."""
         new = self.q.copy()
-        self.resolvent.solve(self.z, new)
+        self.resolvent.solve(self.pivots, new)
         if self.beta:
             self.before *= self.beta[-1]
             new -= self.before
@@ -172,8 +178,9 @@ class _Lanczos:
     def _keep(self, keep: Array) -> None:
         if keep.all():
             return
-        self.active, self.z = self.active[keep], self.z[keep]
+        self.active = self.active[keep]
         left = np.flatnonzero(keep)  # take, unlike a mask, leaves rows in one piece
+        self.pivots = np.take(self.pivots, left, 1)
         self.q, self.before = np.take(self.q, left, 1), np.take(self.before, left, 1)
         self.alpha, self.beta = [a[keep] for a in self.alpha], [b[keep] for b in self.beta]
         self.bound = self.bound[keep]

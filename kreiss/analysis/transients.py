@@ -57,7 +57,7 @@ def transient_growth(matrix: Any, horizon: int) -> TransientGrowth:
         (8.0, 3, [1.0, 0.0, 0.0, 0.0])
     """
     v = as_square(matrix)
-    norms = [1.0]
+    norms, time = [1.0], 0
     power = best = np.eye(len(v), dtype=v.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(1, check_horizon(horizon) + 1):
@@ -67,9 +67,8 @@ def transient_growth(matrix: Any, horizon: int) -> TransientGrowth:
                     f"the powers of the matrix must stay finite; got overflow at step {k}. Pass a shorter `horizon`."
                 )
             norms.append(float(np.linalg.norm(power, 2)))
-            if norms[-1] > max(norms[:-1]):
-                best = power
-    time = int(np.argmax(norms))
+            if norms[-1] > norms[time]:
+                best, time = power, k
     left, _, right = np.linalg.svd(best)
     return TransientGrowth(np.array(norms), norms[time], time, right[0].conj(), left[:, 0])
 

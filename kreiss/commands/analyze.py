@@ -28,10 +28,14 @@ def analyze(
     out
         Folder for the results; by default a new one beside the source, named after it.
     """
-    from kreiss.report.analyses import analysed
+    from kreiss.commands.sources import source as opened
+    from kreiss.report import page
 
-    page = analysed(source, part, out)
-    print(f"{page.parent}: {page.name}, analysis.json and pictures")
+    path = Path(source)
+    found = opened(path, part)
+    folder = out or path.with_name((path.stem if path.is_file() else path.name) + "-analysis")
+    made = page.write(found.title, found.about, list(found.findings), folder)
+    print(f"{made.parent}: {made.name}, analysis.json and pictures")
     return 0
 
 

@@ -139,16 +139,20 @@ def gradient_history(radius: str | float, moments: int = 5) -> Any:
 
 
 def _loss(task: Any, network: Any, batch: Any, hidden: Any) -> Any:
-    return task.loss(network.readout(hidden), batch)
+    return task.loss(network.read(hidden, batch.lengths), batch)
 
 
 def _last_gradients(path: str) -> Any:
-    """Gradients of a network that is given, driven by random input, as a history of one moment."""
+    """Gradients of a network that is given, as a history of one moment: of its loss where it is a run's."""
     from kreiss.analysis import GradientHistory, dynamics
-    from kreiss.report.network_findings import random_inputs
+    from kreiss.commands.sources import drive_of
+    from kreiss.report.network_findings import Drive, random_inputs
 
-    system, history = dynamics(_found("kreiss", "load")(path)), GradientHistory()
-    history.add(0, system, random_inputs(system), lambda outputs: outputs[-1].sum())
+    network = _found("kreiss", "load")(path)
+    system = dynamics(network)
+    drive = drive_of(network, Path(path))[0] or Drive(random_inputs(system), "random input")
+    history = GradientHistory()
+    history.add(0, system, drive.inputs, drive.loss or (lambda outputs: outputs[-1].sum()))
     return history
 
 

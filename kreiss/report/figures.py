@@ -160,12 +160,12 @@ def _part_of_state(network: Any, inputs: Any, units: slice, title: str) -> Figur
 
 def short_term_dependence(enrnn: Any, inputs: Any, long: int) -> Figure:
     """003 Fig. 4: ‖∂h⁽ˢ⁾_τ/∂x_t‖ of the short-term units, those behind the first `long`."""
-    return _part_of_state(enrnn, inputs, slice(long, None), "short-term units, ‖∂h⁽ˢ⁾_τ/∂x_t‖")
+    return _part_of_state(enrnn, inputs, slice(long, None), f"short-term units, {plots.INFLUENCE}")
 
 
 def long_term_dependence(enrnn: Any, inputs: Any, long: int) -> Figure:
     """003 Fig. 5: ‖∂h⁽ᴸ⁾_τ/∂x_t‖ of the first `long` units."""
-    return _part_of_state(enrnn, inputs, slice(0, long), "long-term units, ‖∂h⁽ᴸ⁾_τ/∂x_t‖")
+    return _part_of_state(enrnn, inputs, slice(0, long), f"long-term units, {plots.INFLUENCE}")
 
 
 def sizes_of_state(**curves: Any) -> Figure:

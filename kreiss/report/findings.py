@@ -19,6 +19,8 @@ PARTS = (*MATRIX_PARTS, *NETWORK_PARTS)
 
 LARGEST_FOR_KREISS = 256  # units up to which the Kreiss constant takes less than a minute
 HORIZON = 200  # steps, where all of time is too long
+MOST_GROWTH = 1e6  # of powers within a horizon; beyond it no digit of a memory is left
+ROUNDED = 1e-6  # what single precision leaves of nothing
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,18 @@ def percent(share: float) -> str:
 
 def steps(count: int) -> str:
     """A number of steps."""
-    return "1 step" if count == 1 else f"{count} steps"
+    return counted(count, "step")
+
+
+def counted(number: int, thing: str) -> str:
+    """So many things."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def ranged(moduli: Array) -> str:
+    """From the smallest to the largest, or the one value that all have."""
+    low, high = float(np.min(moduli)), float(np.max(moduli))
+    return f"all {high:.4g}" if high - low <= 10 * ROUNDED * high else f"from {low:.3g} to {high:.4g}"
 
 
 def matrix_findings(matrix: Any, part: str, source: Any = None, structure: Any = None) -> Iterator[Finding]:
@@ -78,10 +91,11 @@ def _spectrum(v: Array) -> Finding:
     grid = 80 if len(v) <= 64 else 60 if len(v) <= 256 else 40
     found = analysis.pseudospectrum(v, grid)
     constant, said = _kreiss(v, radius)
+    sensitive = f"and the most sensitive moves up to {normality.condition:.3g} times as far as the matrix does"
     sentence = (
-        f"{percent(normality.normal_energy)} of the energy of this matrix is normal; its {len(v)} eigenvalues have "
-        f"moduli from {np.abs(found.eigenvalues).min():.3g} to {radius:.4g}, and the most sensitive moves up to "
-        f"{normality.condition:.3g} times as far as the matrix does. {said}"
+        f"{percent(normality.normal_energy)} of the energy of this matrix is normal; the moduli of its {len(v)} "
+        f"eigenvalues are {ranged(np.abs(found.eigenvalues))}, "
+        f"{sensitive if normality.condition > 1.005 else 'and none moves farther than the matrix does'}. {said}"
     )
     numbers = {
         "units": len(v),
@@ -114,7 +128,7 @@ def _kreiss(v: Array, radius: float) -> tuple[Any, str]:
     if found.upper <= 1:
         return (
             found,
-            "Its Kreiss constant is 1: no power is larger than the matrix's own bound, and nothing is amplified.",
+            "Its Kreiss constant is 1: no state is ever amplified.",
         )
     if found.lower < 1.005:
         return found, f"Its Kreiss constant is below {found.upper:.3g}: hardly any state grows before it decays."
@@ -126,8 +140,8 @@ def _kreiss(v: Array, radius: float) -> tuple[Any, str]:
 
 def _structure(found: Any) -> Finding:
     ratio = found.delay_line / found.triangle if found.triangle > 0 else None
-    if not found.triangle and not found.delay_line:
-        chain = "Θ has nothing below its blocks: modes do not feed one another."
+    if max(found.triangle, found.delay_line) <= ROUNDED * float(np.abs(found.theta).max()):
+        chain = "Θ has nothing below its blocks but rounding: modes do not feed one another."
     elif ratio is None:
         chain = f"Only neighbouring modes feed one another, with a mean strength of {found.delay_line:.3g}."
     else:
@@ -168,18 +182,18 @@ def _structure(found: Any) -> Finding:
 
 def _memory(v: Array, source: Any) -> Finding:
     radius = spectral_radius(v)
-    horizon = None if radius < 1 - 1e-6 else HORIZON
+    horizon = None if radius < 1 - 1e-6 else _countable(radius)
     u = np.eye(len(v))[0] if source is None else np.asarray(source, dtype=float)
     u = u / np.linalg.norm(u)
     found = analysis.fisher_memory(v, u, horizon=horizon)
     best_total, best = found.best_source()
     curves = {"this input": found, "best input": analysis.fisher_memory(v, best, horizon=horizon)}
     falls = found.below(0.1)
-    within = f" Powers do not decay (ρ = {radius:.4g}), so {steps(HORIZON)} from rest are counted." if horizon else ""
+    within = f" Powers do not decay (ρ = {radius:.4g}), so {steps(horizon)} from rest are counted." if horizon else ""
     forgets = (
         f"memory of a unit pulse falls below 10 % after {steps(falls)}"
         if falls < len(found.curve) or horizon is None
-        else f"memory of a unit pulse stays above 10 % for all {steps(HORIZON)}"
+        else f"memory of a unit pulse stays above 10 % for all {steps(horizon)}"
     )
     sentence = (
         f"Through this input, {forgets}; the state holds {found.total:.3g} times the information of one noisy input, "
@@ -204,11 +218,16 @@ def _memory(v: Array, source: Any) -> Finding:
     )
 
 
+def _countable(radius: float) -> int:
+    """Steps within which powers that grow stay within what rounding leaves."""
+    return HORIZON if radius <= 1 + ROUNDED else int(np.clip(np.log(MOST_GROWTH) / np.log(radius), 2, HORIZON))
+
+
 def _growth(v: Array) -> Finding:
     radius = spectral_radius(v)
     horizon = HORIZON if len(v) <= 256 else 60
     found = analysis.transient_growth(v, horizon if radius <= 1.5 else 40)
-    if found.peak <= 1 + 1e-9:
+    if found.peak <= 1 + len(found.norms) * ROUNDED:
         sentence = f"No state ever grows: the norms of the first {steps(len(found.norms) - 1)} stay at or below 1."
     elif found.time == len(found.norms) - 1:
         sentence = f"Powers are still growing after {steps(found.time)}, by then to {found.peak:.3g}."
@@ -231,10 +250,14 @@ def _starts(v: Array) -> Finding:
     found = analysis.sphere_transients(v, 100 if spectral_radius(v) <= 1.5 else 40)
     top = int(found.norm_mean.argmax())
     last = found.norm_mean[-1]
-    sentence = (
-        f"From random starts of length 1 the state is longest after {steps(top)}, {found.norm_mean[top]:.3g} on "
-        f"average, and {last:.3g} after {steps(len(found.norm_mean) - 1)}."
-    )
+    end = f"{last:.3g} on average after {steps(len(found.norm_mean) - 1)}"
+    kinds = {0: f"shrinks from the start, to {end}", len(found.norm_mean) - 1: f"grows all the way, to {end}"}
+    sentence = "From random starts of length 1 the state "
+    if np.ptp(found.norm_mean) <= 1e-3:
+        sentence += f"keeps its length: it is {end}."
+    else:
+        longest = f"is longest after {steps(top)}, {found.norm_mean[top]:.3g} on average, and {end}"
+        sentence += kinds.get(top, longest) + "."
     numbers = {
         "norm_mean": found.norm_mean.tolist(),
         "norm_deviation": found.norm_deviation.tolist(),

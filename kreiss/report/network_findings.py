@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,11 +12,27 @@ from torch import Tensor
 from kreiss import analysis
 from kreiss.analysis.network.dynamics import recurrent_layer
 from kreiss.report import plots
-from kreiss.report.findings import Finding, percent, steps
+from kreiss.report.findings import Finding, counted, percent, steps
 from kreiss.report.style import canvas
 
 STEPS, BATCH = 100, 4  # of the random input that drives the network
+DESCENT = 300  # steps towards fixed points
 LARGEST_STATE = 256  # numbers up to which whole Jacobians are followed
+
+
+@dataclass(frozen=True)
+class Drive:
+    """What a network is driven by while it is looked at.
+
+    Attributes:
+        inputs: (T, B, I) as the recurrent layer takes them, or symbols (T, B).
+        said: what they are, as the end of a sentence.
+        loss: of the layer's outputs (T, B, H), summed over sequences, where there is a task.
+    """
+
+    inputs: Tensor
+    said: str
+    loss: Callable[[Tensor], Tensor] | None = None
 
 
 def random_inputs(system: Any, length: int = STEPS, batch: int = BATCH) -> Tensor:
@@ -32,41 +49,65 @@ def input_source(network: Any) -> Any:
     return torch.linalg.svd(weight.detach().double())[0][:, 0].cpu().numpy()
 
 
-def network_findings(network: Any, part: str) -> Iterator[Finding]:
-    """What `part`, "gradients" or "fixed-points", says about a network."""
+def network_findings(network: Any, part: str, drive: Drive | None = None) -> Iterator[Finding]:
+    """What `part`, "gradients" or "fixed-points", says about a network.
+
+    Args:
+        network: see `kreiss.analysis.dynamics`.
+        part: one of the two.
+        drive: what it is driven by; random input by default.
+    """
     system = analysis.dynamics(network)
+    drive = drive or Drive(random_inputs(system, 220), "random input")
+    drive = Drive(system.inputs(drive.inputs), drive.said, drive.loss)
     if part == "gradients":
-        yield _flow(system)
+        yield _flow(system, drive)
         if system.state_size <= LARGEST_STATE:
-            yield _dependence(system)
-            yield _exponents(system)
+            yield _dependence(system, drive)
+            yield _exponents(system, drive)
     elif part == "fixed-points":
-        yield _points(system)
+        yield _points(system, drive)
 
 
-def _flow(system: Any) -> Finding:
-    x = random_inputs(system)
-    weights = torch.randn(1, generator=torch.Generator().manual_seed(1)).to(system.like)
+# ---------------------------------------------------------------- gradients
 
-    def loss(outputs: Tensor) -> Tensor:
-        last = torch.view_as_real(outputs[-1]) if outputs.is_complex() else outputs[-1]
-        return (weights * last).sum()
 
-    found = analysis.gradient_flow(system, x, loss)
-    last = float(found.mean[found.mean.nonzero()[-1, 0]]) if found.mean.any() else float("nan")
-    change = float(found.mean[0]) / last
-    kind = "shrink" if found.growth < 1 else "grow"
-    sentence = (
-        f"Going back in time, gradients of the last output {kind} by a factor of {found.growth:.4g} per step; "
-        f"{steps(len(x))} of random input earlier they are {change:.3g} times as long."
-    )
-    numbers = {"growth_per_step": found.growth, "total_change": change, "norms": found.mean.tolist()}
-    draw = lambda: plots.gradient_flow({"gradient of the last output": found}).figure  # noqa: E731
+def _flow(system: Any, drive: Drive) -> Finding:
+    x = drive.inputs if drive.loss else drive.inputs[:STEPS]
+    last = analysis.gradient_flow(system, x, _last_output)
+    flows = {"of the last output": last}
+    numbers = {"growth_per_step": last.growth, "norms": last.mean.tolist()}
+    sentence = _reach_back(last, drive.said)
+    if drive.loss is not None:
+        flows["of the loss"] = whole = analysis.gradient_flow(system, x, drive.loss)
+        numbers["norms_of_loss"] = whole.mean.tolist()
+        numbers["loss_first_to_largest"] = share = float(whole.mean[0] / whole.mean.max())
+        sentence += f" The gradient of the loss itself is, at the first step, {percent(share)} of its largest."
+    draw = lambda: plots.gradient_flow(flows).figure  # noqa: E731
     return Finding("gradients", "Gradients through time", sentence, numbers, draw)
 
 
-def _dependence(system: Any) -> Finding:
-    found = analysis.input_sensitivity(system, random_inputs(system, 60, 2))
+def _last_output(outputs: Tensor) -> Tensor:
+    """A random direction of the last output, the same at every call."""
+    last = torch.view_as_real(outputs[-1]) if outputs.is_complex() else outputs[-1]
+    weights = torch.randn(last.shape, generator=torch.Generator().manual_seed(1)).to(last)
+    return (weights * last).sum()
+
+
+def _reach_back(flow: Any, said: str) -> str:
+    mean, length = flow.mean, len(flow.mean) - 1
+    if not mean[0] > 0:
+        reach = length - int(mean.nonzero()[0, 0]) if mean.any() else 0
+        return f"Under {said}, gradients of the last output reach back no further than {steps(reach)}."
+    kind = "shrink" if flow.growth < 1 else "grow"
+    return (
+        f"Under {said}, gradients of the last output {kind} by a factor of {flow.growth:.4g} per step back in time; "
+        f"{steps(length)} earlier they are {float(mean[0] / mean[-1]):.3g} times as long."
+    )
+
+
+def _dependence(system: Any, drive: Drive) -> Finding:
+    found = analysis.input_sensitivity(system, drive.inputs[:60, :2])
     horizon = found.horizon(0.1)
     sentence = (
         f"The influence of an input on the state falls below 10 % of its largest after {steps(horizon)}."
@@ -84,37 +125,58 @@ def _dependence(system: Any) -> Finding:
     return Finding("dependence", "Dependence on inputs", sentence, numbers, draw)
 
 
-def _exponents(system: Any) -> Finding:
-    found = analysis.lyapunov_spectrum(system, random_inputs(system, 220, 1), warmup=20)
-    top = float(found.exponents[0])
-    error = float(found.error[0])
-    kind = "keep their distance"
-    if abs(top) > 2 * error:
-        kind = "part: it is chaotic" if top > 0 else "meet: it forgets its start"
-    sentence = (
-        f"Driven by random input, its largest Lyapunov exponent is {top:.3g} ± {error:.1g} per step, so nearby states "
-        f"{kind}."
-    )
-    numbers = {"exponents": found.exponents.tolist(), "errors": found.error.tolist(), "dimension": found.dimension}
+# ---------------------------------------------------------------- exponents
+
+
+def _exponents(system: Any, drive: Drive) -> Finding:
+    x = drive.inputs[:220, :1]
+    found = analysis.lyapunov_spectrum(system, x, warmup=min(20, len(x) // 10))
+    lost = int((~found.exponents.isfinite()).sum())
+    said = f"Under {drive.said}, "
+    if lost == len(found.exponents):
+        sentence = f"{said}every disturbance of the state is gone after a few of the {steps(len(x))}."
+    else:
+        top, error = float(found.exponents[0]), float(found.error[0])
+        sentence = (
+            f"{said}its largest Lyapunov exponent is {top:.3g} ± {error:.1g} per step, so nearby states "
+            f"{_fate(top, error, system.states(x))}."
+        )
+        if lost:
+            sentence += f" In {lost} of its {len(found.exponents)} directions disturbances vanish altogether."
+    numbers = {
+        "exponents": found.exponents.tolist(), "errors": found.error.tolist(), "lost_directions": lost,
+        "dimension": found.dimension,
+    }  # fmt: skip
     return Finding("lyapunov", "Lyapunov spectrum", sentence, numbers, lambda: plots.lyapunov(found).figure)
 
 
-def _points(system: Any) -> Finding:
-    states = system.states(random_inputs(system))
-    starts = states[10:].flatten(0, 1)
-    chosen = starts[torch.randperm(len(starts), generator=torch.Generator().manual_seed(0))[:63]]
-    chosen = torch.cat([system.initial(1), chosen])
-    descent = 300 if system.state_size <= LARGEST_STATE else 100
-    newton = 20 if system.state_size <= 128 else 0
-    found = analysis.fixed_points(system, starts=chosen, descent=descent, newton=newton)
+def _fate(top: float, error: float, states: Tensor) -> str:
+    """What nearby states do; chaos is only what stays bounded."""
+    if abs(top) <= 2 * error:
+        return "keep their distance"
+    if top < 0:
+        return "meet: it forgets its start"
+    lengths = states.norm(dim=-1).mean(1)
+    grows = float(lengths[-1]) > 2 * float(lengths[len(lengths) // 2])
+    if grows:
+        return "part as the states themselves grow: it is unstable"
+    return "part: it is chaotic" if len(states) > 200 else "part"
+
+
+# ---------------------------------------------------------------- fixed points
+
+
+def _points(system: Any, drive: Drive) -> Finding:
+    states = system.states(drive.inputs[:STEPS, :BATCH])
+    found = _found_points(system, states)
     fixed, stable = int(found.fixed.sum()), int((found.fixed & found.stable).sum())
     basis = analysis.dimensionality(states[1:])
     slow = len(found) - fixed
-    points = f"{_counted(fixed, 'fixed point')}, {stable} of them stable," if fixed else "no fixed point"
+    points = f"{counted(fixed, 'fixed point')}, {stable} of them stable," if fixed else "no fixed point"
     points = f"1 {'stable' if stable else 'unstable'} fixed point" if fixed == 1 else points
     sentence = (
-        f"Without input, {points} and {_counted(slow, 'slow point')} were found near the states it visits, which fill "
-        f"{basis.participation:.3g} of {system.state_size} dimensions."
+        f"Without input, {points} and {counted(slow, 'slow point')} were found near the states it visits under "
+        f"{drive.said}, which fill {basis.participation:.3g} of {system.state_size} dimensions."
     )
     numbers = {
         "fixed": fixed,
@@ -129,5 +191,11 @@ def _points(system: Any) -> Finding:
     return Finding("fixed-points", "Fixed points", sentence, numbers, draw)
 
 
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def _found_points(system: Any, states: Tensor) -> Any:
+    """Points near some of the states that were visited, and near rest."""
+    visited = states[len(states) // 10 :].flatten(0, 1)
+    chosen = visited[torch.randperm(len(visited), generator=torch.Generator().manual_seed(0))[:63]]
+    descent = DESCENT if system.state_size <= LARGEST_STATE else DESCENT // 3
+    newton = 20 if system.state_size <= 128 else 0
+    starts = torch.cat([system.initial(1), chosen])
+    return analysis.fixed_points(system, starts=starts, descent=descent, newton=newton)

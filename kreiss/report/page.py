@@ -35,8 +35,7 @@ a:focus-visible, button:focus-visible, summary:focus-visible,
 nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
 nav a { display: inline-block; padding: .35rem 0; }
 figure { margin: .8rem 0; }
-figure svg { width: 100%; height: auto; max-height: 34rem; }
-figure.wide svg { min-width: 42rem; }
+figure svg { width: 100%; height: auto; }
 button { font: inherit; padding: .45rem .9rem; color: inherit; background: var(--soft); border: 1px solid var(--line);
   border-radius: .4rem; }
 details { background: var(--soft); border-radius: .4rem; padding: .4rem .8rem; }
@@ -119,7 +118,7 @@ def _section(finding: Finding, picture: str) -> str:
     rows = "".join(
         f"<tr><th scope='row'>{html.escape(key.replace('_', ' '))}</th><td>{html.escape(_shown(value))}</td></tr>"
         for key, value in finding.numbers.items()
-        if not isinstance(value, list)
+        if not isinstance(value, list | dict)
     )
     return f"""<section aria-labelledby="{finding.key}">
 <h2 id="{finding.key}">{html.escape(finding.title)}</h2>
@@ -131,9 +130,12 @@ def _section(finding: Finding, picture: str) -> str:
 
 
 def framed(picture: str, title: str) -> str:
-    """A picture much wider than high scrolls sideways on a narrow screen, also by the arrow keys."""
-    width, height = (float(size) for size in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture)[0])
-    if width <= 1.8 * height:
+    """A picture at a size at which it can be read; a wide one scrolls on a narrow screen, also by the arrow keys."""
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', picture)[0])  # in points
+    narrow = width <= 380
+    least = 0 if narrow else round(width)
+    picture = picture.replace("<svg", f'<svg style="min-width: {least}px; max-width: {round(1.5 * width)}px"', 1)
+    if narrow:
         return f"<figure>{picture}</figure>"
     label = html.escape(title, quote=True)
     return f'<figure class="wide" tabindex="0" role="group" aria-label="{label}">{picture}</figure>'

@@ -49,6 +49,7 @@ def style() -> Iterator[None]:
     """Within it matplotlib draws in the style of the house, and without a window."""
     try:
         import matplotlib
+        import matplotlib.figure
         from cycler import cycler
     except ModuleNotFoundError as error:
         raise MissingExtra("a picture", "plots", "matplotlib") from error
@@ -57,12 +58,19 @@ def style() -> Iterator[None]:
         yield
 
 
+def _layout() -> Any:
+    """Room between panels, so that a label does not touch the colour bar beside it."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    return ConstrainedLayoutEngine(w_pad=0.1)
+
+
 def canvas(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None = None, **options: Any) -> Any:
     """A figure and its axes, drawn without pyplot so that nothing is left behind."""
     with style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=size or (4.6 * columns, 3.4 * rows), layout="constrained")
+        figure = Figure(figsize=size or (4.6 * columns, 3.4 * rows), layout=_layout())
         return figure, figure.subplots(rows, columns, **options)
 
 
@@ -71,7 +79,7 @@ def mosaic(layout: str, *, size: tuple[float, float], polar: str = "") -> Any:
     with style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, layout=_layout())
         kinds: Any = {letter: {"projection": "polar"} for letter in polar if letter in layout}
         return figure, figure.subplot_mosaic(layout, per_subplot_kw=kinds)
 
@@ -81,5 +89,6 @@ def save(figure: Figure, path: Path) -> list[Path]:
     with style():
         vector, raster = path.with_suffix(".svg"), path.with_suffix(".png")
         figure.savefig(vector, metadata={"Date": None})
+        figure.set_layout_engine("none")  # it is laid out now; a second time would take as long again
         figure.savefig(raster, dpi=150, facecolor="white")
     return [vector, raster]

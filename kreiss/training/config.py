@@ -192,7 +192,9 @@ def _check_names(tree: dict[str, Any]) -> None:
 
 
 def _unknown(name: str, known: list[str]) -> InputError:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    section, _, key = name.partition(".")
+    own = [] if section in SECTIONS else [f"task.{key}", f"model.{key}"]  # options that only their class knows
+    close = difflib.get_close_matches(name, known + own, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return InputError(f"unknown setting {name!r}.{hint} `kreiss show config` lists all of them.")
 

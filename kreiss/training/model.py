@@ -99,9 +99,14 @@ class Network(Recorded, nn.Module):
             lengths: valid steps of each sequence (B,); all by default.
         """
         hidden, state = self._hidden(self._vectors(inputs), state, lengths)
+        return self.read(hidden, lengths), state
+
+    def read(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Outputs from those of the layer, (T, B, features)."""
         if self.answers == "last":
             hidden = self._at_the_end(hidden, lengths)
-        return self.readout(self.dropout(hidden)), state
+        output: Tensor = self.readout(self.dropout(hidden))
+        return output
 
     def _vectors(self, inputs: Tensor) -> Tensor:
         """What the layer is given: vectors, or the symbols themselves where it looks up their columns."""

@@ -3,6 +3,7 @@
     config.yaml      every setting, as resolved
     run.json         versions, git state, seed, hardware, command
     metrics.jsonl    one record a line, only ever appended to
+    spectra.jsonl    eigenvalues of the recurrent matrix at the start and at every validation, where there is one
     status.json      state, update, message
     last.safetensors, previous.safetensors, best.safetensors
 

@@ -20,7 +20,7 @@ from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.loop import Training
 from kreiss.training.record import RunFolder, read_records
-from kreiss.training.spectrum import glance
+from kreiss.training.spectrum import eigenvalues, glance, keep_spectrum
 from kreiss.training.trackers import Tracker, open_trackers
 
 MINUTE = 60.0  # between checkpoints, unless a number of updates is given
@@ -94,6 +94,8 @@ class Session:
             self.folder = (
                 RunFolder.reopen(self.out, done, self.config) if going_on else RunFolder.create(self.out, self.config)
             )
+        if not going_on:
+            self._keep_spectrum(eigenvalues(self.model))
         self.trackers = open_trackers(self.config, self.out, done)
         baseline = self.task.baseline().get(self.task.metric)
         made = display.choose(show)
@@ -159,7 +161,13 @@ class Session:
         improved = self.training.observe(metrics)
         if improved and self.processes.first:
             self._keep_best(metrics)
-        self._record({"update": self.training.updates, "split": "valid", **metrics, **glance(self.model)})
+        values = eigenvalues(self.model)
+        self._record({"update": self.training.updates, "split": "valid", **metrics, **glance(self.model, values)})
+        self._keep_spectrum(values)
+
+    def _keep_spectrum(self, values: torch.Tensor | None) -> None:
+        if self.folder is not None and values is not None:
+            keep_spectrum(self.folder.path, self.training.updates, values)
 
     def _keep_best(self, metrics: dict[str, float]) -> None:
         if self.out is None:

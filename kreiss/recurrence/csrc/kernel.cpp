@@ -108,7 +108,7 @@ template <class T> KREISS_INLINE typename Lanes<T>::V root(typename Lanes<T>::V 
 
 // z·relu(|z| + b)/|z| for pairs of lanes, 0 at z = 0; b is the mean of a pair
 template <class T>
-__attribute__((noinline)) typename Lanes<T>::V cmodrelu_of(typename Lanes<T>::V z, typename Lanes<T>::V b) {
+KREISS_INLINE typename Lanes<T>::V cmodrelu_of(typename Lanes<T>::V z, typename Lanes<T>::V b) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
   const V square = pair_sum<T>(z * z);
@@ -120,8 +120,8 @@ __attribute__((noinline)) typename Lanes<T>::V cmodrelu_of(typename Lanes<T>::V 
 
 // The gradient to z of that, from the gradient to h: what points along h stays, what turns it is scaled by |h|/|z|.
 template <class T>
-__attribute__((noinline)) typename Lanes<T>::V cmodrelu_back(typename Lanes<T>::V back, typename Lanes<T>::V h,
-                                                             typename Lanes<T>::V b) {
+KREISS_INLINE typename Lanes<T>::V cmodrelu_back(typename Lanes<T>::V back, typename Lanes<T>::V h,
+                                                 typename Lanes<T>::V b) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
   const V square = pair_sum<T>(h * h);
@@ -136,7 +136,7 @@ __attribute__((noinline)) typename Lanes<T>::V cmodrelu_back(typename Lanes<T>::
 
 // What dz adds to the gradient of b, which acts along h
 template <class T>
-__attribute__((noinline)) typename Lanes<T>::V cmodrelu_bias(typename Lanes<T>::V dz, typename Lanes<T>::V h) {
+KREISS_INLINE typename Lanes<T>::V cmodrelu_bias(typename Lanes<T>::V dz, typename Lanes<T>::V h) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
   const V m = root<T>(pair_sum<T>(h * h));
@@ -153,7 +153,6 @@ template <class T> KREISS_INLINE typename Lanes<T>::V apply(int phi, typename La
     const V signed_r = z < zero ? -r : r;
     return z == zero ? zero : signed_r;
   }
-  if (phi == KREISS_CMODRELU) return cmodrelu_of<T>(z, b);
   const V s = z + b;
   if (phi == KREISS_TANH) return tanh_of<T>(s);
   return phi == KREISS_RELU ? (s < zero ? zero : s) : s;  // NaN is not < 0 and passes
@@ -272,6 +271,25 @@ template <class Step> inline void product(const Step& step, int64_t rows) {
   }
 }
 
+// The complex modReLU needs pairs of lanes and a square root, too much for the registers at the end of a tile. So tiles
+// do nothing (the identity), and these go over the rows of a step after its product.
+template <class T> void turn_pairs(T* z, const T* bias, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r, z += n)
+    for (int64_t j = 0; j < n; j += kWidth<T>)
+      put<T>(z + j, cmodrelu_of<T>(get<T>(z + j, n - j), bias ? get<T>(bias + j, n - j) : splat<T>(0)), n - j);
+}
+template <class T>
+void turn_pairs_back(T* dz, const T* h, const T* bias, T* grad_bias, int64_t rows, int64_t n) {
+  typedef typename Lanes<T>::V V;
+  for (int64_t r = 0; r < rows; ++r, dz += n, h += n)
+    for (int64_t j = 0; j < n; j += kWidth<T>) {
+      const V now = get<T>(h + j, n - j), b = bias ? get<T>(bias + j, n - j) : V{};
+      const V found = cmodrelu_back<T>(get<T>(dz + j, n - j), now, b);
+      put<T>(dz + j, found, n - j);
+      if (grad_bias) put<T>(grad_bias + j, get<T>(grad_bias + j, n - j) + cmodrelu_bias<T>(found, now), n - j);
+    }
+}
+
 // ------------------------------------------------------------------------------------------------ forward
 
 // h_t = φ(V h_{t−1} + u_t; b) for some rows
@@ -312,11 +330,12 @@ template <class T> inline void hold(T* to, const T* from, int64_t n) {
 
 template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_t rows) {
   const int64_t n = p.n;
+  const bool pairs = p.nonlinearity == KREISS_CMODRELU;
   ForwardStep<T> step = {};
-  step.phi = p.nonlinearity;
+  step.phi = pairs ? KREISS_IDENTITY : p.nonlinearity;
   step.n = n, step.inputs = p.inputs;
   step.packed = (const T*)p.packed, step.packed_inputs = step.packed + packed_size<T>(n, n);
-  step.bias = (const T*)p.bias;
+  step.bias = pairs ? nullptr : (const T*)p.bias;
   step.from = p.h0 ? (const T*)p.h0 + first * n : nullptr;
   for (int64_t i = 0; i < p.steps; ++i) {
     const int64_t t = p.reverse ? p.steps - 1 - i : i, at = t * p.batch + first;
@@ -324,6 +343,7 @@ template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_
     step.x = p.x ? (const T*)p.x + at * p.inputs : nullptr;
     step.symbols = p.symbols ? p.symbols + at : nullptr;
     product(step, rows);
+    if (pairs) turn_pairs<T>(step.to, (const T*)p.bias, rows, n);
     if (p.lengths)
       for (int64_t r = 0; r < rows; ++r)
         if (t + p.first_step >= p.lengths[first + r]) hold(step.to + r * n, step.from ? step.from + r * n : nullptr, n);
@@ -347,7 +367,6 @@ template <class T> struct BackwardStep {
   T* partial;              // sums over a part of K
   T* carry;
   const T *grad, *states;  // of the step before; grad may be null
-  const T* bias;           // only the complex modReLU asks for it
   T* grad_bias;
   const int64_t* lengths;
   bool at_end;
@@ -370,13 +389,7 @@ template <class T> struct BackwardStep {
       put<T>(to + at, V{}, left);
       return V{};
     }
-    const V h = get<T>(states + at, left);
-    if (phi == KREISS_CMODRELU) {
-      const V dz = cmodrelu_back<T>(back, h, bias ? get<T>(bias + column, left) : V{});
-      put<T>(to + at, dz, left);
-      return grad_bias ? cmodrelu_bias<T>(dz, h) : V{};
-    }
-    const V dz = through<T>(phi, back, h);
+    const V h = get<T>(states + at, left), dz = through<T>(phi, back, h);
     put<T>(to + at, dz, left);
     if (phi == KREISS_MODRELU) return h < V{} ? -dz : dz;  // along sign(z) = sign(h); dz is 0 where h is 0
     return dz;
@@ -431,13 +444,14 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
   T* sums = (T*)p.sums + thread * (p.inputs + 1) * n;  // of the gradient of U, transposed, and of the bias
   T* grad_inputs = p.grad_inputs ? sums : nullptr;
   if (p.first_piece && p.sums) std::memset(sums, 0, (size_t)((p.inputs + 1) * n) * sizeof(T));
+  T* grad_bias = p.grad_bias ? sums + p.inputs * n : nullptr;
+  const bool pairs = p.nonlinearity == KREISS_CMODRELU;
   BackwardStep<T> step = {};
-  step.phi = p.nonlinearity;
+  step.phi = pairs ? KREISS_IDENTITY : p.nonlinearity;
   step.n = n;
   step.packed = (const T*)p.packed;
   step.carry = (T*)p.carry + first * n;
-  step.grad_bias = p.grad_bias ? sums + p.inputs * n : nullptr;
-  step.bias = (const T*)p.bias;
+  step.grad_bias = pairs ? nullptr : grad_bias;
   step.lengths = p.lengths ? p.lengths + first : nullptr;
   for (int64_t i = 0; i < p.steps; ++i) {
     const int64_t t = p.reverse ? i : p.steps - 1 - i, at = t * p.batch + first;
@@ -455,6 +469,7 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
         step.gather(j, n - j, sum);
       }
     }
+    if (pairs) turn_pairs_back<T>(step.to, step.states, (const T*)p.bias, grad_bias, rows, n);
     if (grad_inputs) add_input_gradient<T>(p, grad_inputs, step.to, at, rows);
   }
   if (p.last_piece && !p.wants_carry) return;

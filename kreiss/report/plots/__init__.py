@@ -11,6 +11,7 @@ from kreiss.report.plots.matrices import (
     transients,
 )
 from kreiss.report.plots.networks import (
+    INFLUENCE,
     fixed_points,
     gradient_flow,
     gradient_history,
@@ -18,15 +19,20 @@ from kreiss.report.plots.networks import (
     lyapunov,
     sensitivity_by_lag,
 )
+from kreiss.report.plots.runs import comparison, losses, moduli
 
 __all__ = [
+    "INFLUENCE",
     "angle_rose",
+    "comparison",
     "fisher_curves",
     "fixed_points",
     "gradient_flow",
     "gradient_history",
     "heat_map",
+    "losses",
     "lyapunov",
+    "moduli",
     "norms",
     "sensitivity_by_lag",
     "spectrum",

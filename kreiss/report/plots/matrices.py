@@ -26,6 +26,20 @@ def _axes(axes: Any, **options: Any) -> Any:
     return canvas(**options)[1] if axes is None else axes
 
 
+def spans_a_decade(values: Array) -> bool:
+    """Whether values are positive and far enough apart for a logarithmic axis."""
+    return bool(len(values) and values.min() > 0 and values.max() > 10 * values.min())
+
+
+def log_where_wide(axes: Any, values: Array) -> None:
+    """A logarithmic axis where there is need for one."""
+    if spans_a_decade(values):
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=max(values.min(), 1e-8 * values.max()) / 2)
+    else:
+        axes.set_ylim(bottom=0)
+
+
 def spectrum(matrix: Any, axes: Any = None, *, found: Pseudospectrum | None = None, hull: bool = False) -> Any:
     """Eigenvalues on the unit circle, with contours of ε-pseudospectra, ε = 10⁻¹, 10⁻², ….
 
@@ -82,13 +96,20 @@ def theta_map(theta: Array, axes: Any = None, *, blocks: bool = True, log: bool 
 
         scale = SymLogNorm(limit / 300, vmin=-limit, vmax=limit) if log else Normalize(-limit, limit)
         image = axes.imshow(theta, cmap=DIVERGING, norm=scale, interpolation="nearest")
-        axes.figure.colorbar(image, ax=axes, shrink=0.8)
+        axes.figure.colorbar(image, ax=axes, shrink=0.8, ticks=_decades(limit) if log else None)
         if blocks and n <= 64:
             for start in np.flatnonzero(np.diag(theta, 1)):
                 axes.add_patch(Rectangle((start - 0.5, start - 0.5), 2, 2, fill=False, edgecolor=GREY, linewidth=0.6))
         axes.grid(False)
         axes.set(xlabel="from mode", ylabel="to mode", title="Θ = Λ + T")
     return axes
+
+
+def _decades(limit: float) -> list[float]:
+    """Powers of ten on either side of 0, none so near it that its label would touch that of 0."""
+    top = int(np.floor(np.log10(limit)))
+    powers = [10.0**k for k in range(top - 1, top + 1)]
+    return [*(-power for power in reversed(powers)), 0.0, *powers]
 
 
 def angle_rose(angles: Array, axes: Any = None, *, bins: int = 24) -> Any:
@@ -111,8 +132,7 @@ def subdiagonal_profile(structure: LearnedStructure, axes: Any = None) -> Any:
         k = np.arange(1, len(structure.profile))
         axes.plot(k, structure.profile[1:], color=COLOURS[0], marker="." if len(k) < 60 else None)
         axes.set(xlabel="k", ylabel="mean |Θ| on sub-diagonal k", title="sub-diagonals of Θ")
-        if structure.profile[1:].max(initial=0.0) > 0:
-            axes.set_yscale("log")
+        log_where_wide(axes, structure.profile[1:])
     return axes
 
 
@@ -161,28 +181,28 @@ def norms(found: TransientGrowth, axes: Any = None, *, radius: float | None = No
         axes.plot([found.time], [found.peak], "o", color=COLOURS[1], label=f"peak {found.peak:.3g} at {found.time}")
         axes.set(xlabel="k", ylabel="norm", title="growth of powers", yscale="log")
         low = found.norms[found.norms > 0].min(initial=1.0)
-        axes.set_ylim(max(low, 1e-8 * found.peak) / 2, 2 * found.peak)
+        axes.set_ylim(max(low, 1e-8) / 2, 2 * found.peak)
         axes.legend(fontsize=8)
     return axes
 
 
-def spectrum_frames(matrices: Mapping[int, Any], columns: int = 4) -> Any:
+def spectrum_frames(moments: Mapping[int, Any], columns: int = 4) -> Any:
     """The spectrum at several moments of training, one small picture each.
 
     Args:
-        matrices: update → V.
-        columns: pictures per row.
+        moments: update → V, or its eigenvalues.
+        columns: most pictures in a row.
     """
-    rows = -(-len(matrices) // columns)
-    width = min(columns, len(matrices))
+    rows = -(-len(moments) // columns)
+    width = -(-len(moments) // rows)
     figure, axes = canvas(rows, width, size=(2.4 * width, 2.6 * rows), squeeze=False, sharex=True, sharey=True)
     circle = np.exp(1j * np.linspace(0, 2 * np.pi, 181))
     with style():
-        for panel, (update, matrix) in zip(axes.flat, matrices.items(), strict=False):
-            values = np.linalg.eigvals(as_square(matrix))
+        for panel, (update, moment) in zip(axes.flat, moments.items(), strict=False):
+            values = np.asarray(moment) if np.ndim(moment) == 1 else np.linalg.eigvals(as_square(moment))
             panel.plot(circle.real, circle.imag, color=GREY, linewidth=0.8, linestyle="--")
             panel.plot(values.real, values.imag, ".", color=COLOURS[1], markersize=3)
             panel.set(title=f"update {update}", aspect="equal")
-        for panel in axes.flat[len(matrices) :]:
+        for panel in axes.flat[len(moments) :]:
             panel.set_visible(False)
     return figure

@@ -16,11 +16,14 @@ from kreiss.analysis import (
     Sensitivity,
 )
 from kreiss.analysis.arrays import as_array
-from kreiss.report.plots.matrices import SHADE, _axes
-from kreiss.report.style import COLOURS, GREY, canvas, style
+from kreiss.report.plots.matrices import SHADE, _axes, log_where_wide
+from kreiss.report.style import COLOURS, GREY, style
+
+INFLUENCE = r"$\Vert\partial h_\tau/\partial x_t\Vert$"
+GRADIENT = r"$\Vert\partial L/\partial h_t\Vert$"
 
 
-def heat_map(found: Sensitivity, axes: Any = None, *, title: str = "‖∂h_τ/∂x_t‖") -> Any:
+def heat_map(found: Sensitivity, axes: Any = None, *, title: str = INFLUENCE) -> Any:
     """‖∂h_τ/∂x_t‖, t from left to right and τ from top to bottom, as the ENRNN paper draws it."""
     axes = _axes(axes, size=(4.8, 4.0))
     norms = as_array("norms", found.norms)
@@ -44,10 +47,8 @@ def sensitivity_by_lag(found: Sensitivity, axes: Any = None, *, share: float = 0
         if horizon is not None:
             axes.axvline(horizon, color=COLOURS[1], linewidth=1, label=f"below {share:.0%} from {horizon}")
             axes.legend(fontsize=8)
-        axes.set(xlabel="lag τ − t", ylabel="mean ‖∂h_τ/∂x_t‖", title="how long an input is felt")
-        if by_lag.min() > 0:
-            axes.set_yscale("log")
-            axes.set_ylim(bottom=max(by_lag.min(), 1e-8 * by_lag.max()) / 2)
+        axes.set(xlabel="lag τ − t", ylabel=f"mean {INFLUENCE}", title="how long an input is felt")
+        log_where_wide(axes, by_lag)
     return axes
 
 
@@ -60,7 +61,7 @@ def gradient_flow(flows: Mapping[str, GradientFlow], axes: Any = None) -> Any:
             t = np.arange(len(norms))
             axes.plot(t, norms.mean(1), color=colour, label=name)
             axes.fill_between(t, norms.min(1), norms.max(1), color=colour, alpha=SHADE, linewidth=0)
-        axes.set(xlabel="t", ylabel="‖∂L/∂h_t‖", yscale="log", title="gradients through time")
+        axes.set(xlabel="t", ylabel=GRADIENT, yscale="log", title="gradients through time")
         axes.legend(fontsize=8)
     return axes
 
@@ -71,21 +72,25 @@ def gradient_history(histories: Mapping[str, GradientHistory], axes: Any = None)
     with style():
         for name, history in histories.items():
             axes.plot(history.updates, as_array("norms", history.norms).mean(1), label=name)
-        axes.set(xlabel="update", ylabel="mean ‖∂L/∂h_t‖", yscale="log", title="gradients through training")
+        axes.set(xlabel="update", ylabel=f"mean {GRADIENT}", yscale="log", title="gradients through training")
         axes.legend(fontsize=8)
     return axes
 
 
 def lyapunov(found: LyapunovSpectrum, axes: Any = None) -> Any:
-    """Lyapunov exponents in order, with their standard errors."""
+    """Lyapunov exponents in order, with their standard errors; those at −∞ are counted in a corner."""
     axes = _axes(axes)
-    values, errors = as_array("exponents", found.exponents), np.nan_to_num(np.asarray(found.error))
+    finite = np.isfinite(np.asarray(found.exponents))
+    values, errors = np.asarray(found.exponents)[finite], np.nan_to_num(np.asarray(found.error)[finite])
+    lost = int((~finite).sum())
     with style():
         axes.errorbar(
             np.arange(1, len(values) + 1), values, errors, fmt=".", color=COLOURS[0], ecolor=GREY, elinewidth=0.8
         )
         axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
         axes.set(xlabel="index", ylabel="exponent per step", title="Lyapunov spectrum")
+        if lost:
+            axes.text(0.98, 0.96, f"{lost} more at −∞", transform=axes.transAxes, ha="right", va="top", fontsize=8)
     return axes
 
 
@@ -117,11 +122,3 @@ def fixed_points(found: FixedPoints, basis: Dimensionality, states: Any = None, 
             axes.legend(fontsize=8)
         axes.set(xlabel="first principal direction", ylabel="second", title="fixed points")
     return axes
-
-
-def side_by_side(*draw: Any) -> Any:
-    """A figure with one panel per function, each called with its axes."""
-    figure, axes = canvas(1, len(draw), squeeze=False)
-    for one, panel in zip(draw, axes.flat, strict=True):
-        one(panel)
-    return figure

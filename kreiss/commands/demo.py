@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
-from kreiss.errors import MissingExtra
-from kreiss.training import building, fitting
-from kreiss.training.config import resolved
-from kreiss.training.picture import draw
-from kreiss.training.presets import preset_named
-from kreiss.training.session import Run
+    from kreiss.training.session import Run
 
 # network → its row of the figure whose settings it has
 ROWS = {"nnrnn": "nnrnn-exact", "exprnn": "exprnn", "rnn": "rnn", "lstm": "lstm"}
@@ -23,6 +19,12 @@ def run(
     *, delay: int, hidden: int, steps: int, seed: int, out: Path, show: str = "brief", console: Console | None = None
 ) -> int:
     """Train every network of the comparison, print the table, save the picture; 130 if someone stopped it."""
+    from rich.console import Console
+
+    from kreiss.training import building, fitting
+    from kreiss.training.config import resolved
+    from kreiss.training.presets import preset_named
+
     console = console or Console()
     console.print(
         f"Copy task: 10 symbols, delay {delay}, {hidden} hidden units, {steps} updates of 10 sequences, seed {seed}."
@@ -43,13 +45,20 @@ def run(
 
 
 def _picture(records: dict[str, list[dict[str, Any]]], without: float, out: Path, console: Console) -> None:
+    from kreiss.errors import MissingExtra
+    from kreiss.report import style
+    from kreiss.report.plots import comparison
+
     try:
-        console.print(f"picture: {draw(records, without, out / 'comparison.png')}", soft_wrap=True)
+        _, path = style.save(comparison(records, without), out / "comparison")
+        console.print(f"picture: {path}", soft_wrap=True)
     except MissingExtra as error:
         console.print(f"no picture: {error}", soft_wrap=True, markup=False)
 
 
 def _table(runs: dict[str, Run], without: float) -> Table:
+    from rich.table import Table
+
     table = Table(title=f"After training, at the best validation (loss without memory {without:.4f})")
     for heading in ("network", "parameters", "test loss", "accuracy", "min |λ|", "mean |λ|", "max |λ|"):
         table.add_column(heading, justify="left" if heading == "network" else "right")

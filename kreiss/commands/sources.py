@@ -1,0 +1,118 @@
+"""What a path holds: a matrix, a network, or a run with its task and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from kreiss.report.findings import Finding
+
+SEQUENCES = 4  # of the task that drive a network
+LONGEST = 2500  # steps of them that are followed
+
+
+class Source(NamedTuple):
+    """What is analysed.
+
+    Attributes:
+        title: its name.
+        about: one paragraph: what it is, and how it is looked at.
+        findings: made when they are asked for.
+    """
+
+    title: str
+    about: str
+    findings: Iterator[Finding]
+
+
+def source(path: Path, part: str) -> Source:
+    """What `path` holds, with the findings of one part of the analysis or of all."""
+    from kreiss.report.analyses import of_matrix, read_matrix
+
+    name = path.resolve().name
+    if path.suffix != ".npy":
+        return _of_network(path, name, part)
+    matrix = read_matrix(path)
+    about = f"A matrix of {len(matrix)} × {len(matrix)} numbers, read as h ← Vh."
+    return Source(name, about, of_matrix(matrix, part))
+
+
+def _of_network(path: Path, name: str, part: str) -> Source:
+    from kreiss.report.analyses import described, of_network
+    from kreiss.training.saving import load
+
+    _check_there(path)
+    network = load(path)
+    drive, why_not = drive_of(network, path)
+    said = f"driven by {drive.said}" if drive else "driven by Gaussian input of variance 1"
+    about = described(network, said) + why_not
+    return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)))
+
+
+def _run_of(path: Path) -> Path | None:
+    """The folder of the run that `path` is, or lies in."""
+    from kreiss.training.record import is_run
+
+    return next((place for place in (path, path.parent) if is_run(place)), None)
+
+
+def _check_there(path: Path) -> None:
+    from kreiss.errors import InputError
+
+    if not path.exists() and not str(path).startswith("hf:"):
+        raise InputError(
+            f"`{path}` must be a matrix in a .npy file, a saved model, a checkpoint or a run; got no such file. "
+            "`kreiss runs ls` lists runs."
+        )
+
+
+def _chained(folder: Path | None, part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The history of a run comes first."""
+    if folder is not None and part in ("spectrum", "all"):
+        yield from _history(folder)
+    yield from findings
+
+
+def _history(folder: Path) -> Iterator[Finding]:
+    from kreiss.errors import RunError
+    from kreiss.report.run_findings import run_findings
+    from kreiss.training.building import make_task
+    from kreiss.training.record import read_config, read_records
+    from kreiss.training.spectrum import read_spectra
+
+    try:
+        without = make_task(read_config(folder)).baseline().get("loss")
+    except (ValueError, OSError, RunError):  # data that are not here, a task that is not ours
+        without = None
+    return run_findings(read_records(folder), read_spectra(folder), without)
+
+
+def drive_of(network: Any, path: Path) -> tuple[Any, str]:
+    """Held-out sequences of a run's task with its loss; or nothing, and a sentence why where the data are not here."""
+    from kreiss.errors import RunError
+    from kreiss.report.network_findings import Drive
+    from kreiss.training.building import make_task
+    from kreiss.training.record import read_config
+
+    folder = _run_of(path)
+    if folder is None:
+        return None, ""
+    config = read_config(folder)
+    try:
+        task = make_task(config)
+        batch = next(iter(task.held_out("valid", SEQUENCES)))
+    except (ValueError, OSError, RunError) as error:
+        return None, f" The run's own data could not be had: {error}"
+    embedding = getattr(network, "embedding", None)
+    inputs = batch.inputs if embedding is None else embedding(batch.inputs).detach()
+    if len(inputs) > LONGEST:
+        return None, f" The sequences of {config.task.name} are longer than the {LONGEST} steps that are followed."
+    network.eval()
+
+    def loss(hidden: Any) -> Any:
+        """Summed over sequences, so that the gradient of each is its own."""
+        return task.loss(network.read(hidden, batch.lengths), batch) * hidden.shape[1]
+
+    return Drive(inputs, f"sequences of {config.task.name}", loss), ""

@@ -1,0 +1,75 @@
+"""Pictures of runs: losses on the way, and what became of the eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kreiss.report.plots.matrices import SHADE, _axes, spans_a_decade
+from kreiss.report.style import COLOURS, GREY, canvas, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Records = list[dict[str, Any]]
+
+
+def losses(runs: Mapping[str, Records], axes: Any = None, *, without: float | None = None) -> Any:
+    """Losses against updates: training as a thin line, validation as dots.
+
+    Args:
+        runs: the records of each run, by name.
+        axes: where to draw.
+        without: loss without memory, a dashed line.
+    """
+    axes = _axes(axes)
+    with style():
+        for (name, records), colour in zip(runs.items(), COLOURS * 3, strict=False):
+            train = [record for record in records if "split" not in record]
+            axes.plot(*_curve(train, "loss"), color=colour, linewidth=0.6)
+            axes.plot(*_curve(validations(records), "loss"), "o-", color=colour, markersize=3, label=name)
+        if without is not None:
+            axes.axhline(without, color=GREY, linestyle="--", label="without memory")
+        axes.set(xlabel="update", ylabel="loss", title="training (thin) and validation (dots)")
+        values = [record["loss"] for records in runs.values() for record in records if "loss" in record]
+        if spans_a_decade(np.array(values)):
+            axes.set_yscale("log")
+        axes.legend(fontsize=8)
+    return axes
+
+
+def moduli(runs: Mapping[str, Records], axes: Any = None) -> Any:
+    """The range of |λ| against updates, with the mean; gated networks have no single recurrent matrix and no line."""
+    axes = _axes(axes)
+    with style():
+        for (name, records), colour in zip(runs.items(), COLOURS * 3, strict=False):
+            known = [record for record in validations(records) if "modulus_min" in record]
+            if known:
+                updates, low = _curve(known, "modulus_min")
+                high = _curve(known, "modulus_max")[1]
+                axes.fill_between(updates, low, high, color=colour, alpha=SHADE, linewidth=0)
+                axes.plot(*_curve(known, "modulus_mean"), color=colour, marker=".", label=name)
+        axes.set(xlabel="update", ylabel="|λ|", title="smallest to largest |λ|, and mean")
+        if axes.lines:
+            axes.legend(fontsize=8)
+    return axes
+
+
+def comparison(runs: Mapping[str, Records], without: float) -> Figure:
+    """Losses and moduli of several runs side by side."""
+    figure, axes = canvas(1, 2, size=(10, 4))
+    losses(runs, axes[0], without=without)
+    moduli(runs, axes[1])
+    made: Figure = figure
+    return made
+
+
+def validations(records: Records) -> Records:
+    """The records of validations."""
+    return [record for record in records if record.get("split") == "valid"]
+
+
+def _curve(records: Records, name: str) -> tuple[list[int], list[float]]:
+    return [record["update"] for record in records], [record[name] for record in records]

@@ -1,0 +1,98 @@
+"""What there is to say about a training: losses, and what became of the spectrum on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kreiss.report import plots
+from kreiss.report.findings import Finding, percent, ranged
+from kreiss.report.plots.runs import Records, validations
+from kreiss.report.style import canvas
+
+MOST_FRAMES = 8
+
+
+def run_findings(
+    records: Records, spectra: Mapping[int, Sequence[complex]], without: float | None = None
+) -> Iterator[Finding]:
+    """The training of a run, and frames of its spectrum where there are eigenvalues.
+
+    Args:
+        records: of the run.
+        spectra: eigenvalues by update.
+        without: loss without memory.
+    """
+    if validations(records):
+        yield _training(records, without)
+    if len(spectra) > 1:
+        yield _frames({update: np.asarray(values) for update, values in sorted(spectra.items())})
+
+
+def _training(records: Records, without: float | None) -> Finding:
+    rows = validations(records)
+    best = min(rows, key=lambda row: float(row["loss"]))
+    beside = "" if without is None else f", where a network without memory reaches {without:.4g}"
+    sentence = (
+        f"In {rows[-1]['update']} updates the loss on validation went from {rows[0]['loss']:.4g} (update "
+        f"{rows[0]['update']}) to {rows[-1]['loss']:.4g}; the best is {best['loss']:.4g} at update "
+        f"{best['update']}{beside}."
+    )
+    known = [row for row in rows if "departure" in row]
+    if known:
+        first, last = known[0], known[-1]
+        sentence += (
+            f" The largest modulus went from {first['modulus_max']:.4g} to {last['modulus_max']:.4g}, the departure "
+            f"from normality {_from_to(first['departure'], last['departure'])}."
+        )
+    numbers = {
+        "updates": rows[-1]["update"], "best_update": best["update"], "best_loss": best["loss"],
+        "loss_without_memory": without, "validations": rows,
+    }  # fmt: skip
+
+    def draw() -> Any:
+        figure, axes = canvas(1, 2 if known else 1, size=(9.4 if known else 5.2, 3.6), squeeze=False)
+        plots.losses({"validation": records}, axes[0, 0], without=without)
+        if known:
+            plots.moduli({"mean |λ|": records}, axes[0, 1])
+        return figure
+
+    return Finding("training", "Training", sentence, numbers, draw)
+
+
+def _from_to(first: float, last: float) -> str:
+    rounding = 1e-5
+    return "stayed 0" if max(first, last) < rounding else f"from {first:.3g} to {last:.3g}"
+
+
+def _frames(spectra: Mapping[int, np.ndarray[Any, Any]]) -> Finding:
+    updates = list(spectra)
+    chosen = [updates[i] for i in np.unique(np.linspace(0, len(updates) - 1, MOST_FRAMES).round().astype(int))]
+    (first, start), (last, end) = (updates[0], spectra[updates[0]]), (updates[-1], spectra[updates[-1]])
+    inside = [float((np.abs(values) < 0.99).mean()) for values in (start, end)]
+    sentence = (
+        f"From update {first} to {last} the eigenvalues moved by {_distance(start, end):.3g} on average. At first "
+        f"their moduli were {ranged(np.abs(start))}, with {percent(inside[0])} of them below 0.99; at last they are "
+        f"{ranged(np.abs(end))}, with {percent(inside[1])} below 0.99."
+    )
+    numbers = {
+        "mean_move": _distance(start, end),
+        "share_below_0.99_first": inside[0],
+        "share_below_0.99_last": inside[1],
+        "eigenvalues": {
+            str(update): [[value.real, value.imag] for value in values] for update, values in spectra.items()
+        },
+    }
+    frames = {update: spectra[update] for update in chosen}
+    draw = lambda: plots.spectrum_frames(frames)  # noqa: E731
+    return Finding("spectrum-frames", "The spectrum through training", sentence, numbers, draw)
+
+
+def _distance(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:
+    """How far eigenvalues moved on average, each to the one that makes the whole way shortest."""
+    from scipy.optimize import linear_sum_assignment
+
+    ways = np.abs(first[:, None] - last[None, :])
+    return float(ways[linear_sum_assignment(ways)].mean())
