@@ -14,7 +14,7 @@ import torch
 
 import kreiss
 from kreiss import cli
-from kreiss.experiments import EXPERIMENTS, names
+from kreiss.experiments import COMPUTED, EXPERIMENTS, names
 from kreiss.layers import REGISTRY
 from kreiss.report.plots import comparison
 from kreiss.tasks import TASKS
@@ -220,7 +220,7 @@ def test_lists_have_every_name_and_can_be_filtered(kreiss_does):
     assert [line.split()[0] for line in kreiss_does("list", "tasks").out.splitlines()] == list(TASKS)
     lines = kreiss_does("list", "presets").out.splitlines()
     assert [line.split()[0] for line in lines if line.startswith(" ")] == names()
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(EXPERIMENTS)
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [*EXPERIMENTS, *COMPUTED]
     assert {line.split()[0] for line in kreiss_does("list", "presets", "γ = 1").out.splitlines()} < {
         *names(),
         *EXPERIMENTS,

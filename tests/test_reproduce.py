@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from kreiss.errors import RunError
+from kreiss.errors import InputError, RunError
 from kreiss.experiments import experiment
-from kreiss.studies import results, worker
+from kreiss.report.sweeps import parallel_coordinates
+from kreiss.studies import results, sweeping, worker
+from kreiss.studies.grids import GRIDS
 from kreiss.studies.jobs import Job, jobs_of
-from kreiss.studies.places import Here, Place
+from kreiss.studies.places import Here, OnRay, Place
 from kreiss.studies.reproducing import Watch, reproduce, updates_made
 from kreiss.training.record import read_status
 
@@ -152,3 +156,84 @@ def test_a_record_holds_the_best_validation_the_test_and_the_spectrum(tmp_path):
         assert record["valid"]["loss"] == min(point["loss"] for point in record["curve"])
         assert set(record["spectrum"]) == set(worker.SPECTRUM)
         assert record["parameters"] == 233
+
+
+# ---------------------------------------------------------------- a cluster, and searches
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Ray on two processors of this machine."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    variables = {"PYTHONPATH": environment()["PYTHONPATH"], "OMP_NUM_THREADS": "1"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own
+        ray.init(
+            num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100_000_000,
+            runtime_env={"env_vars": variables},
+        )  # fmt: skip
+        yield
+        ray.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_cluster_of_two_processors_makes_the_same_numbers(tmp_path, cluster):
+    here = made(tmp_path / "here")
+    there = made(tmp_path / "there", OnRay("local"))
+    assert {key: numbers(record) for key, record in there.items()} == {
+        key: numbers(record) for key, record in here.items()
+    }
+
+
+def sweep_in(folder: Path) -> sweeping.Sweep:
+    changes = {"steps": 4, "eval_every": 1, "task.valid_sequences": 5}
+    return sweeping.Sweep(f"{NAME}/nnrnn", "smoke", "nnrnn", changes, folder / "sweep")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_search_runs_on_the_cluster(tmp_path, cluster):
+    study = sweeping.sweep_on_ray(sweep_in(tmp_path), 4, 2, "local")
+    workers = {tuple(trial.user_attrs["worker"]) for trial in study.trials}
+    assert len([trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]) >= 4
+    assert 1 <= len(workers) <= 2
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_two_workers_search_the_grid_of_the_paper_and_go_on_after_being_killed(tmp_path):
+    sweep = sweep_in(tmp_path)
+    sweeping.sweep_here(sweep, 3, 2)
+    study = sweeping.study_of(sweep)
+    ended = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+    assert len({tuple(trial.user_attrs["worker"]) for trial in study.trials}) == 2
+    assert 3 <= len(ended) <= 4
+    for trial in ended:
+        assert all(trial.params[name] in values for name, values in GRIDS["nnrnn"].choices.items())
+    # a worker that was killed: a trial that is open, and half a line
+    lost = study.ask()
+    lost.set_user_attr("worker", (platform.node(), 2**22 + 1))
+    tried = lost.suggest_categorical("optimiser.lr", GRIDS["nnrnn"].choices["optimiser.lr"])
+    journal = sweep.folder / sweeping.JOURNAL
+    journal.write_bytes(journal.read_bytes() + b'{"op_code": 4, "wor')
+    sweeping.end_torn_line(journal)
+    sweeping.work(sweep, len(ended) + 1)
+    study = sweeping.study_of(sweep)
+    assert study.trials[lost.number].state.name == "FAIL"
+    assert study.trials[lost.number + 1].params["optimiser.lr"] == tried
+    picture = parallel_coordinates(study.trials, sweep.folder / "trials")
+    assert "optimiser" not in picture.read_text()[:50]
+    assert picture.read_text().count("<path") > len(ended)
+
+
+def test_a_search_follows_the_rules_of_its_grid(tmp_path):
+    sweep = sweep_in(tmp_path)
+    config = sweep.config({"optimiser.lr": 2e-3})
+    assert config.optimiser.orthogonal_lr == pytest.approx(2e-4)
+    plain = sweeping.Sweep(f"{NAME}/rnn", "smoke", "nnrnn", {}, tmp_path)
+    assert set(plain.choices()) == {"optimiser.lr", "optimiser.alpha"}
+    with pytest.raises(InputError, match="unknown grid 'nnrn'"):
+        sweeping.Sweep(f"{NAME}/rnn", "smoke", "nnrn", {}, tmp_path).choices()
+    sweeping.study_of(plain)
+    with pytest.raises(InputError, match="which holds another"):
+        sweeping.study_of(sweeping.Sweep(f"{NAME}/rnn", "smoke", "rates", {}, tmp_path))

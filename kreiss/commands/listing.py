@@ -61,7 +61,7 @@ def presets(like: str = "") -> int:
     like
         Only those whose name, title or model holds this text.
     """
-    from kreiss.experiments import EXPERIMENTS
+    from kreiss.experiments import COMPUTED, EXPERIMENTS
 
     for name, made in EXPERIMENTS.items():
         rows = [row for row in made.rows if like.lower() in f"{name}/{row.name} {made.title} {row.label}".lower()]
@@ -69,6 +69,9 @@ def presets(like: str = "") -> int:
             print(f"{name}  {made.title} ({made.place}; scales {', '.join(made.scales)})")
         for row in rows:
             print(f"  {name}/{row.name:24} {row.label:24} {_published(row)}".rstrip())
+    for name, (place, title, command) in COMPUTED.items():
+        if like.lower() in f"{name} {title}".lower():
+            print(f"{name}  {title} ({place}; computed by {command})")
     return 0
 
 

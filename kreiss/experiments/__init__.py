@@ -9,7 +9,7 @@ from kreiss.experiments.parts import Experiment, Published, Row, Scale
 
 EXPERIMENTS: dict[str, Experiment] = {made.name: made for made in (*nnrnn.EXPERIMENTS, *enrnn.EXPERIMENTS)}
 COMPUTED = {**nnrnn.COMPUTED, **enrnn.COMPUTED}
-"""What is computed and not trained; `kreiss figure` draws it."""
+"""What is computed and not trained: name → where it stands, what it is, what makes it."""
 
 SCALES = ("paper", "laptop", "smoke")
 """Scales that every experiment has."""

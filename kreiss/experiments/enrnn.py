@@ -33,9 +33,9 @@ HELD_OUT = {"task.valid_sequences": 20, "task.test_sequences": 20}
 ADDING_SCALES = {
     "paper": PAPER,
     "laptop": Scale(
-        "T = 100 for 750, half of the units, 1,500 updates of 50 for 12,000, rates 2e-3 for 1e-3; 1,000 sequences "
-        "tested; about half a minute a run",
-        {"task.length": 100, "steps": 1500, "eval_every": 100, "lr": 2e-3, "task.valid_sequences": 500,
+        "T = 100 for 750, half of the units, 800 updates of 50 for 12,000, rates 2e-3 for 1e-3; 1,000 sequences "
+        "tested; about a quarter of a minute a run",
+        {"task.length": 100, "steps": 800, "eval_every": 80, "lr": 2e-3, "task.valid_sequences": 500,
          "task.test_sequences": 1000},
         {160: 80, 60: 30, 170: 86, 128: 64, 120: 60},
         ("epochs",),
@@ -45,8 +45,8 @@ ADDING_SCALES = {
 COPYING_SCALES = {
     "paper": PAPER,
     "laptop": Scale(
-        "T = 200 for 2,000, half of the units, 1,000 updates of 20 for 4,000; about half a minute a run",
-        {"task.delay": 200, "steps": 1000, "eval_every": 100, "task.valid_sequences": 200,
+        "T = 100 for 2,000, half of the units, 600 updates of 20 for 4,000; about a quarter of a minute a run",
+        {"task.delay": 100, "steps": 600, "eval_every": 60, "task.valid_sequences": 200,
          "task.test_sequences": 500},
         {192: 96, 68: 34, 190: 96, 128: 64, 139: 71},
     ),
@@ -55,9 +55,9 @@ COPYING_SCALES = {
 FRAMES_SCALES = {
     "paper": PAPER,
     "laptop": Scale(
-        "Free Spoken Digits for TIMIT, half of the units, 425 updates for 300 epochs, which are 5 epochs of it; about "
-        "half a minute a run",
-        {"task.sounds": "fsdd", "steps": 425, "eval_every": 85},
+        "Free Spoken Digits for TIMIT, half of the units, 170 updates for 300 epochs, which are 2 epochs; the sound is "
+        "not judged; about ten seconds a run",
+        {"task.sounds": "fsdd", "task.quality": False, "steps": 170, "eval_every": 34},
         {468: 234, 425: 218, 158: 82},
         ("epochs",),
     ),
@@ -223,8 +223,8 @@ EXPERIMENTS = (
     ),
 )  # fmt: skip
 
-# what is computed from one trained network: name → where it stands and what it is
+# what is computed from one trained network: name → where it stands, what it is, what makes it
 COMPUTED = {
-    "003/fig4": ("Fig. 4", "Gradient map of the short-term state"),
-    "003/fig5": ("Fig. 5", "Gradient map of the long-term state"),
+    "003/fig4": ("Fig. 4", "Gradient map of the short-term state", "kreiss figure 003/fig4 --train"),
+    "003/fig5": ("Fig. 5", "Gradient map of the long-term state", "kreiss figure 003/fig5 --train"),
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from kreiss.experiments import Experiment, Published, Row, Scale
 from kreiss.studies import worker
-from kreiss.studies.jobs import differences, job_of
+from kreiss.studies.jobs import differences, keys_of
 from kreiss.studies.results import Record
 from kreiss.tasks import TASKS
 from kreiss.training.record import read_config
@@ -114,7 +114,7 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
 
 
 def _line(made: Experiment, row: Row, scale: str, known: dict[str, Record]) -> Line:
-    keys = [job_of(made, row, scale, seed).key for seed in range(MOST_SEEDS)]
+    keys = keys_of(made, row, scale, MOST_SEEDS)
     runs = [{**known[key], "key": key} for key in keys if key in known]
     published = next((n for n in row.published if (n.metric, n.split) == (made.metric, made.split)), None)
     values = [value for run in runs if (value := _value(run, made)) is not None]

@@ -30,6 +30,8 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
     """The cells of a row: network, parameters, paper, ours, difference, eigenvalues, verdict."""
     paper = line.published
     made = number(line.mean, line.error)
+    if comparison.made.metric == "loss" and line.ends("accuracy") is not None:
+        made += f", accuracy {line.ends('accuracy'):.3f}"
     if line.failed:
         made += f" ({line.failed} of {len(line.runs)} failed)"
     moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]

@@ -68,6 +68,12 @@ def jobs_of(
     return [job_of(made, row, scale, seed, changes) for seed in range(seeds) for row in rows]
 
 
+def keys_of(made: Experiment, row: Row, scale: str, seeds: int) -> list[str]:
+    """The keys of the runs of a row with seeds from 0."""
+    config = job_of(made, row, scale, 0).config
+    return [key_of(config.model_copy(update={"seed": seed})) for seed in range(seeds)]
+
+
 def chosen(made: Experiment, only: tuple[str, ...]) -> list[Row]:
     """The rows that fit one of the patterns."""
     rows = [row for row in made.rows if not only or any(fnmatch.fnmatch(row.name, one) for one in only)]

@@ -10,6 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from kreiss.errors import MissingExtra, RunError
 from kreiss.studies import worker
 from kreiss.studies.jobs import Job
@@ -48,6 +50,15 @@ def made_in_a_process(job: Job, runs: Path) -> Record:
     return worker.record_of(folder, job.config)
 
 
+def made_in_this_process(job: Job, runs: Path) -> Record:
+    """Make or finish a run right here, with one thread."""
+    torch.set_num_threads(1)
+    state = worker.work(runs / job.key, job.config)
+    if state not in worker.ENDED:
+        raise RunError(f"{job.row} with seed {job.seed} was not finished: someone stopped it")
+    return worker.record_of(runs / job.key, job.config)
+
+
 class Here:
     """Processes on this machine.
 
@@ -75,7 +86,7 @@ class Here:
 
 
 class OnRay:
-    """A Ray cluster, one processor for each run; Ray alone decides what runs where.
+    """A Ray cluster, one processor and one process for each run; Ray alone decides what runs where.
 
     Args:
         address: of a cluster; "local" starts one on this machine, "auto" finds the one that this machine belongs to.
@@ -85,7 +96,7 @@ class OnRay:
         self.ray = ray_at(address)
 
     def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Iterator[tuple[Job, Record | RunError]]:
-        make = self.ray.remote(num_cpus=1, max_retries=3)(made_in_a_process)
+        make = self.ray.remote(num_cpus=1, max_retries=3)(made_in_this_process)
         waiting = {make.remote(job, runs.resolve()): job for job in jobs}
         while waiting:
             done, _ = self.ray.wait(list(waiting), num_returns=1, timeout=LOOK)
@@ -107,10 +118,6 @@ def ray_at(address: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtra("a Ray cluster", "ray", "ray") from error
     if not ray.is_initialized():
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            configure_logging=False,
-            include_dashboard=False if address == "local" else None,
-        )
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster tells nobody about itself
+        ray.init(address=address, log_to_driver=False)
     return ray

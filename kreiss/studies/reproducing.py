@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kreiss.errors import RunError
 from kreiss.experiments import Experiment
-from kreiss.studies import results
+from kreiss.studies import results, worker
 from kreiss.studies.jobs import Job, chosen, differences, jobs_of
 from kreiss.studies.places import Place
 from kreiss.studies.results import Record
@@ -74,7 +74,7 @@ def reproduce(
 
 
 def _stands(record: Record | None, again: bool) -> bool:
-    return record is not None and not (again and record["state"] == "failed")
+    return record is not None and record["state"] in (("finished",) if again else worker.ENDED)
 
 
 def _named(record: Record, job: Job, scale: str) -> Record:

@@ -1,0 +1,200 @@
+"""`kreiss report`: what was run beside the papers, honestly; the README's table is what the results say."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import kreiss
+from kreiss.commands.experiments import between_marks, report
+from kreiss.errors import InputError
+from kreiss.experiments import EXPERIMENTS, experiment
+from kreiss.report import experiments, tables
+from kreiss.report.comparison import compare, compare_runs, verdict
+from kreiss.report.summary import summary
+from kreiss.studies import results
+from kreiss.studies.jobs import job_of, keys_of
+
+ROOT = Path(__file__).parents[1]
+RECORDED = ROOT / results.FOLDER
+TABLE = experiment("001/table1")
+COPY = experiment("001/fig2-copy")
+
+
+def runs_of(made, name, scale, values, metric, **more):
+    """Runs as they stand in results, one for each value; None failed."""
+    found = {}
+    for seed, value in enumerate(values):
+        numbers = {"loss": value, "accuracy": 0.995, metric: value}
+        done = {"test": numbers, "valid": numbers, "curve": [{"update": u, **numbers} for u in (1, 2)]}
+        record = {"row": f"{made.name}/{name}", "scale": scale, "seed": seed, "parameters": 1234, "updates": 2}
+        state = {"state": "failed", "message": "…"} if value is None else {"state": "finished", **done}
+        spectrum = {"spectrum": {"modulus_min": 0.5, "modulus_mean": 0.7, "modulus_max": 1.01}}
+        key = job_of(made, made.row(name), scale, seed).key
+        found[key] = {**record, **state, **(spectrum if value is not None else {}), **more}
+    return found
+
+
+def line_of(comparison, name):
+    return next(line for line in comparison.lines if line.row.name == name)
+
+
+def test_a_row_is_the_mean_of_its_seeds_with_its_standard_error_and_the_difference_from_the_paper():
+    known = runs_of(TABLE, "nnrnn-150", "paper", [1.46, 1.47, 1.51], "bpc")
+    comparison = compare(TABLE, "paper", known)
+    line = line_of(comparison, "nnrnn-150")
+    assert line.mean == pytest.approx(1.48)
+    assert line.error == pytest.approx(0.015275, rel=1e-4)
+    assert line.difference == pytest.approx(0.01)
+    assert verdict(line, comparison) == "agrees"
+    text = tables.table(comparison)
+    assert "| nnRNN | equal units, equal parameters | 1,234 | 1.47 ± 0.003 | 1.48 ± 0.02 | 3 | +0.01 |" in text
+
+
+def test_what_was_not_run_and_what_was_scaled_down_say_so():
+    known = runs_of(TABLE, "exprnn-150", "laptop", [2.5, 2.6], "bpc")
+    comparison = compare(TABLE, "laptop", known)
+    assert verdict(line_of(comparison, "rnn-150"), comparison) == "not run"
+    assert verdict(line_of(comparison, "exprnn-150"), comparison) == "scaled down: not comparable"
+    assert not compare(TABLE, "paper", known).run
+    assert "Scale laptop: 128 units for 1,024" in tables.table(comparison)
+
+
+def test_a_number_beyond_two_standard_errors_does_not_agree():
+    for values, said in (([1.60, 1.61], "higher"), ([1.30, 1.31], "lower")):
+        comparison = compare(TABLE, "paper", runs_of(TABLE, "nnrnn-150", "paper", values, "bpc"))
+        assert verdict(line_of(comparison, "nnrnn-150"), comparison) == said
+
+
+def test_runs_that_failed_are_counted_and_not_averaged():
+    made = experiment("002/table1")
+    comparison = compare(made, "laptop", runs_of(made, "nnrnn-1-150", "laptop", [1.5, None, 1.7], "bpc"))
+    line = line_of(comparison, "nnrnn-1-150")
+    assert (line.mean, line.failed) == (pytest.approx(1.6), 1)
+    assert "(1 of 3 failed)" in tables.table(comparison)
+    gone = compare(made, "laptop", runs_of(made, "nnrnn-1-150", "laptop", [None], "bpc"))
+    assert verdict(line_of(gone, "nnrnn-1-150"), gone) == "failed"
+
+
+def test_curves_without_numbers_are_judged_against_the_baseline():
+    baseline = {"baseline": {"loss": 0.0945, "accuracy": 0.125}}
+    known = runs_of(COPY, "nnrnn", "laptop", [0.001], "loss", **baseline)
+    known |= runs_of(COPY, "lstm", "laptop", [0.0951], "loss", **baseline)
+    for record in known.values():
+        record["test"]["accuracy"] = 0.995 if record["row"].endswith("nnrnn") else 0.13
+    comparison = compare(COPY, "laptop", known)
+    assert verdict(line_of(comparison, "nnrnn"), comparison) == "solved"
+    assert verdict(line_of(comparison, "lstm"), comparison) == "no better than without memory"
+    assert "Without memory: 0.0945." in tables.table(comparison)
+
+
+def test_the_order_of_rows_is_compared_with_that_of_the_paper():
+    known = {}
+    for name, value in (("rnn-150", 3.0), ("orthrnn-150", 1.6), ("exprnn-150", 1.4), ("nnrnn-150", 1.5)):
+        known |= runs_of(TABLE, name, "laptop", [value], "bpc")
+    assert compare(TABLE, "laptop", known).order == (5, 6)  # only expRNN and nnRNN stand the other way round
+
+
+def test_the_summary_has_a_row_for_every_network_and_says_what_was_not_run():
+    text = summary(runs_of(COPY, "nnrnn-exact", "laptop", [0.001, 0.002], "loss"))
+    lines = text.splitlines()
+    assert lines[2].startswith("| `NNRNN` | 0.995 ± 0 | not run |")
+    assert sum(line.count("not run") for line in lines) == 7 * 5 - 1
+
+
+class Offline(HTMLParser):
+    """Collects what a page would fetch, and its ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href") and not (value or "").startswith(("#", "data:")):
+                self.fetched.append(value or "")
+
+
+def test_the_page_is_one_file_that_needs_nothing_else(tmp_path):
+    baseline = {"baseline": {"loss": 0.0945}}
+    known = runs_of(COPY, "nnrnn", "laptop", [0.001, 0.002], "loss", **baseline)
+    comparisons = [compare(COPY, "laptop", known), compare(TABLE, "paper", {})]
+    page = experiments.write(comparisons, tmp_path / "report.html", tmp_path)
+    text = page.read_text()
+    read = Offline()
+    read.feed(text)
+    assert read.fetched == []
+    assert len(read.ids) == len(set(read.ids))
+    assert list(tmp_path.iterdir()) == [page]
+    assert text.count("<section") == 2
+    assert "not run" in text
+    assert "What is ambiguous or differs" in text
+    assert text.count("<svg") == 1
+
+
+def test_what_networks_learned_is_drawn_from_their_runs(tmp_path):
+    known = runs_of(COPY, "nnrnn-exact", "smoke", [2.0], "loss")
+    key = next(iter(known))
+    kreiss.fit("nnrnn", "copy", {"hidden": 8, "task.delay": 3, "steps": 2}, out=tmp_path / key, show="quiet")
+    page = experiments.write([compare(COPY, "smoke", known)], tmp_path / "r.html", tmp_path)
+    assert page.read_text().count("<svg") == 2
+    assert "What nnRNN, exact blocks learned" in page.read_text()
+
+
+def test_runs_of_ones_own_are_reported_beside_one_another(tmp_path, capsys):
+    for name in ("a", "b"):
+        out = tmp_path / name
+        kreiss.fit("rnn", "copy", {"hidden": 4, "task.delay": 3, "steps": 2}, out=out, show="quiet")
+    comparison = compare_runs([tmp_path / "a", tmp_path / "b"])
+    assert [len(line.values) for line in comparison.lines] == [1, 1]
+    report(str(tmp_path / "a"), str(tmp_path / "b"), output=tmp_path / "r.html", results=tmp_path)
+    assert "runs of your own" in (tmp_path / "r.html").read_text()
+    report(str(tmp_path / "a"), markdown=True, results=tmp_path)
+    assert "| network |" in capsys.readouterr().out
+
+
+def test_pages_without_marks_and_reports_without_results_are_errors(tmp_path):
+    (tmp_path / "page.md").write_text("nothing\n")
+    with pytest.raises(InputError, match="must have a place for a report"):
+        report(fill=[tmp_path / "page.md"], results=tmp_path)
+    with pytest.raises(InputError, match="there must be results to report"):
+        report(results=tmp_path)
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda path: path.stem)
+def test_recorded_results_are_of_settings_that_the_experiments_still_have(path):
+    made = EXPERIMENTS[path.stem.replace("-", "/", 1)]
+    known = results.read(path)
+    keys = {
+        key
+        for scale in {record["scale"] for record in known.values()}
+        for row in made.rows
+        for key in keys_of(made, row, scale, 5)
+    }
+    assert set(known) <= keys
+    assert all(record["state"] in ("finished", "failed") for record in known.values())
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+)
+def test_tables_in_pages_are_what_the_results_say(page):
+    text = page.read_text(encoding="utf-8")
+    known = results.read_all(RECORDED)
+    assert tables.filled(text, lambda words: between_marks(words, known)) == text
+
+
+def test_the_readme_shows_the_results_in_one_screen():
+    found = re.search(tables.MARK, (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    assert found[0].count("\n") < 20
