@@ -225,3 +225,10 @@ def test_figure_writes_both_forms_and_lists_what_there_is(tmp_path, does):
     code, _, complained = does("figure", "001/fig3", "copy", "-o", tmp_path)
     assert code == 2
     assert "a network must be given as ROLE=PATH; got 'copy'" in complained
+
+
+def test_what_is_left_out_of_a_large_network_is_said(monkeypatch):
+    monkeypatch.setattr(network_findings, "LARGEST_STATE", 3)
+    found = list(network_findings.network_findings(kreiss.RNN(2, 4), "gradients"))
+    assert [finding.key for finding in found] == ["gradients"]
+    assert "were left out" in found[0].sentence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,10 @@ from kreiss.report.style import canvas
 STEPS, BATCH = 100, 4  # of the random input that drives the network
 DESCENT = 300  # steps towards fixed points
 LARGEST_STATE = 256  # numbers up to which whole Jacobians are followed
+LEFT_OUT = (
+    f"Dependence on inputs and Lyapunov exponents were left out: with more than {LARGEST_STATE} numbers in the state "
+    "they take minutes."
+)
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,13 @@ def network_findings(network: Any, part: str, drive: Drive | None = None) -> Ite
     drive = drive or Drive(random_inputs(system, 220), "random input")
     drive = Drive(system.inputs(drive.inputs), drive.said, drive.loss)
     if part == "gradients":
-        yield _flow(system, drive)
-        if system.state_size <= LARGEST_STATE:
-            yield _dependence(system, drive)
-            yield _exponents(system, drive)
+        flow = _flow(system, drive)
+        if system.state_size > LARGEST_STATE:
+            yield replace(flow, sentence=f"{flow.sentence} {LEFT_OUT}")
+            return
+        yield flow
+        yield _dependence(system, drive)
+        yield _exponents(system, drive)
     elif part == "fixed-points":
         yield _points(system, drive)
 
