@@ -183,7 +183,7 @@ DIGITS = Scale(
 )
 # the best of 0.002, 0.005, 0.015 and 0.03 after 100 updates with seed 0, the same search for every network; a tenth for
 # orthogonal factors (results/tuning). nnRNN with the paper's blocks was best at 0.03, but diverged there with two of
-# three seeds: it has the next lower rate. With γ clamped it did not diverge there.
+# three seeds: it has the next lower rate. With γ clamped it keeps 0.03.
 RATES = {
     "rnn": 2e-3, "orthrnn": 5e-3, "eurnn": 3e-2, "exprnn": 3e-2, "nnrnn": 1.5e-2, "nnrnn-clamped": 3e-2,
     "nnrnn-exact": 1.5e-2, "lstm": 3e-2,
