@@ -51,7 +51,9 @@ def test_a_row_is_the_mean_of_its_seeds_with_its_standard_error_and_the_differen
     assert line.difference == pytest.approx(0.01)
     assert verdict(line, comparison) == "agrees"
     text = tables.table(comparison)
-    assert "| nnRNN | equal units, equal parameters | 1,234 | 1.47 ± 0.003 | 1.48 ± 0.02 | 3 | +0.01 |" in text
+    assert (
+        "| nnRNN, 150 steps | equal units, equal parameters | 1,234 | 1.47 ± 0.003 | 1.48 ± 0.02 | 3 | +0.01 |" in text
+    )
 
 
 def test_what_was_not_run_and_what_was_scaled_down_say_so():

@@ -216,7 +216,7 @@ def test_two_workers_search_the_grid_of_the_paper_and_go_on_after_being_killed(t
     tried = lost.suggest_categorical("optimiser.lr", GRIDS["nnrnn"].choices["optimiser.lr"])
     journal = sweep.folder / sweeping.JOURNAL
     journal.write_bytes(journal.read_bytes() + b'{"op_code": 4, "wor')
-    sweeping.end_torn_line(journal)
+    sweeping.take_up(sweep)
     sweeping.work(sweep, len(ended) + 1)
     study = sweeping.study_of(sweep)
     assert study.trials[lost.number].state.name == "FAIL"

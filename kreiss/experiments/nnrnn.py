@@ -182,9 +182,11 @@ DIGITS = Scale(
     ("epochs", "optimiser.alpha"),
 )
 # the best of 0.002, 0.005, 0.015 and 0.03 after 100 updates with seed 0, the same search for every network; a tenth for
-# orthogonal factors (results/tuning)
+# orthogonal factors (results/tuning). nnRNN with the paper's blocks was best at 0.03, but diverged there with two of
+# three seeds: it has the next lower rate. With γ clamped it keeps 0.03.
 RATES = {
-    "rnn": 2e-3, "orthrnn": 5e-3, "eurnn": 3e-2, "exprnn": 3e-2, "nnrnn": 3e-2, "nnrnn-exact": 1.5e-2, "lstm": 3e-2,
+    "rnn": 2e-3, "orthrnn": 5e-3, "eurnn": 3e-2, "exprnn": 3e-2, "nnrnn": 1.5e-2, "nnrnn-clamped": 3e-2,
+    "nnrnn-exact": 1.5e-2, "lstm": 3e-2,
 }  # fmt: skip
 SIZES_128 = {1024: 128, 1386: 162, 475: 59, 2048: 256}
 LAPTOP_CHARACTERS = Scale(
@@ -267,7 +269,7 @@ def _clamped() -> tuple[Row, ...]:
             del settings["optimiser.radius"]
             published = (Published("bpc", value, error, failed=failed),)
             label, name = f"nnRNN, γ = {gamma:g}", f"nnrnn-{gamma:g}-{chunk}"
-            rows.append(Row(name, label, settings, BOTH, published, 1.32e6, scaled=_rates("nnrnn")))
+            rows.append(Row(name, label, settings, BOTH, published, 1.32e6, scaled=_rates("nnrnn-clamped")))
             rows.append(_exact(rows[-1]))
     return tuple(rows)
 

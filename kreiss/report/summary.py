@@ -54,4 +54,4 @@ def _cell(line: Line | None, metric: str) -> str:
     if not values:
         return "failed"
     shown = Line(line.row, None, line.runs, values, line.scaled)
-    return number(shown.mean, shown.error, 3)
+    return number(shown.mean, shown.error)

@@ -36,7 +36,7 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
         made += f" ({line.failed} of {len(line.runs)} failed)"
     moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]
     return [
-        line.row.label + (" (ours)" if line.row.ours else ""),
+        label(line, comparison),
         ", ".join(line.row.columns) or "–",
         f"{line.runs[0]['parameters']:,}" if line.runs and "parameters" in line.runs[0] else "–",
         "–" if paper is None else number(paper.value, paper.error),
@@ -46,6 +46,13 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
         "–" if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}",
         verdict(line, comparison),
     ]
+
+
+def label(line: Line, comparison: Comparison) -> str:
+    """The network, and its length where rows of several lengths stand in one table."""
+    chunk = line.row.settings.get("task.chunk")
+    several = len({row.settings.get("task.chunk") for row in comparison.made.rows}) > 1
+    return line.row.label + (f", {chunk} steps" if several else "") + (" (ours)" if line.row.ours else "")
 
 
 HEADINGS = ("network", "comparison", "parameters", "paper", "ours", "seeds", "difference", "\\|λ\\|", "verdict")

@@ -111,7 +111,6 @@ def work(sweep: Sweep, trials: int) -> None:
     """Make trials until the journal holds so many that have ended; several workers do this at once."""
     optuna = optuna_here()
     study = study_of(sweep)
-    _give_up_lost(study)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     callback = optuna.study.MaxTrialsCallback(trials, states=ended)
     if len(study.get_trials(deepcopy=False, states=ended)) >= trials:
@@ -124,7 +123,7 @@ def _give_up_lost(study: Any) -> None:
     optuna = optuna_here()
     lost = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
     for trial in lost:
-        if not _alive(*trial.user_attrs.get("worker", ("", 0))):
+        if "worker" in trial.user_attrs and not _alive(*trial.user_attrs["worker"]):
             study.enqueue_trial(trial.params)
             with contextlib.suppress(Exception):  # another worker was first
                 study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
@@ -133,7 +132,7 @@ def _give_up_lost(study: Any) -> None:
 def _alive(machine: str, process: int) -> bool:
     """Whether the worker of a trial may still be at it; of other machines nothing is known."""
     if machine != platform.node():
-        return bool(machine)
+        return True
     try:
         os.kill(process, 0)  # asks only
     except OSError:
@@ -199,8 +198,7 @@ def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
     """The search by so many processes with one thread each; returns the study."""
     import json
 
-    end_torn_line(sweep.folder / JOURNAL)
-    study_of(sweep)
+    take_up(sweep)
     said = json.dumps({**asdict(sweep), "folder": str(sweep.folder)})
     command = [sys.executable, "-m", "kreiss.studies.sweeping", said, str(trials)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -214,6 +212,12 @@ def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
     return study_of(sweep)
 
 
+def take_up(sweep: Sweep) -> None:
+    """Make a journal ready for workers, before the first of them starts, whatever happened to earlier ones."""
+    end_torn_line(sweep.folder / JOURNAL)
+    _give_up_lost(study_of(sweep))
+
+
 def end_torn_line(path: Path) -> None:
     """Cut off what a killed worker left of a line, which nobody could read; before the workers start."""
     if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
@@ -225,7 +229,7 @@ def sweep_on_ray(sweep: Sweep, trials: int, workers: int, address: str) -> Any:
     from kreiss.studies.places import ray_at
 
     ray = ray_at(address)
-    study_of(sweep)
+    take_up(sweep)
     make = ray.remote(num_cpus=1)(work)
     ray.get([make.remote(sweep, trials) for _ in range(workers)])
     return study_of(sweep)
