@@ -23,7 +23,8 @@ class ComplexLayer(RecurrentLayer):
     `weight_ih_l{k}` (2N, I) holds the rows of U the same way. Upper layers see the 2N reals of the layer below.
 
     φ is by default "cmodrelu", modReLU on the modulus with one threshold per complex unit,
-    modReLU(z) = z·relu(|z| + b)/|z|. The others act on real and imaginary parts, each with a bias of its own.
+    modReLU(z) = z·relu(m + b)/m with m the modulus of z. The others act on real and imaginary parts, each with a bias
+    of its own.
     """
 
     reals = 2
