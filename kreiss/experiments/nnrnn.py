@@ -191,8 +191,8 @@ RATES = {
 SIZES_128 = {1024: 128, 1386: 162, 475: 59, 2048: 256}
 LAPTOP_CHARACTERS = Scale(
     "128 units for 1,024, embedding 50 for 200, 300 updates of 32 sequences for 100 epochs of 128, which is 0.3 epochs "
-    "at length 150; Adam with one regime for all and the best of four rates for each, see results/tuning; evaluations "
-    "read 100 streams; about a quarter of a minute a run",
+    "at length 150; Adam with one regime for all and a rate for each from a short search at 150 steps, see "
+    "results/tuning; evaluations read 100 streams; about a quarter of a minute a run",
     {**REGIME, "batch": 32, "embedding": 50, "steps": 300, "eval_every": 150,
      "task.streams": 100},
     SIZES_128,
