@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kreiss.layers.base import HALF, RecurrentLayer
+from kreiss.layers.base import RecurrentLayer
 from kreiss.layers.checks import full_precision
+from kreiss.layers.matrices import HALF
 from kreiss.recurrence import NONLINEARITIES
 from kreiss.sets import Unitary
 
