@@ -14,7 +14,7 @@ from kreiss.errors import InputError
 from kreiss.experiments import EXPERIMENTS, experiment
 from kreiss.report import experiments, tables
 from kreiss.report.comparison import compare, compare_runs, verdict
-from kreiss.report.summary import summary
+from kreiss.report.summary import of_models, summary
 from kreiss.studies import results
 from kreiss.studies.jobs import job_of, keys_of
 
@@ -105,6 +105,31 @@ def test_the_summary_has_a_row_for_every_network_and_says_what_was_not_run():
     lines = text.splitlines()
     assert lines[2].startswith("| `NNRNN` | 0.995 ± 0 | not run |")
     assert sum(line.count("not run") for line in lines) == 7 * 5 - 1
+
+
+def test_a_table_of_one_network_has_every_recorded_row_once():
+    known = runs_of(COPY, "nnrnn", "laptop", [0.001, 0.003], "loss", baseline={"loss": 0.0945})
+    known |= runs_of(COPY, "lstm", "laptop", [0.1], "loss")
+    known |= runs_of(TABLE, "nnrnn-150", "laptop", [2.5, None], "bpc")
+    lines = of_models(("nnrnn",), known).splitlines()[2:]
+    assert lines == [
+        "| 001/fig2-copy, paper | nnRNN | 1,234 | loss, test | 0.002 ± 0.001 | 0.0945 |",
+        "| 001/table1, laptop | nnRNN, 150 steps | 1,234 | bpc, test | 2.5 (1 of 2 failed) | – |",
+    ]
+
+
+def test_a_second_table_has_the_other_numbers_that_the_paper_prints(tmp_path):
+    made = experiment("003/table1")
+    known = runs_of(made, "enrnn", "laptop", [1.0, 2.0], "loss")
+    for record, value in zip(known.values(), (4.0, 5.0), strict=True):
+        record["test"]["segsnr"] = value
+    comparison = compare(made, "laptop", known)
+    text = tables.table(comparison)
+    assert "| paper / ours | loss, valid | segsnr, test | stoi, test | pesq, test |" in text
+    assert "| ENRNN 374/94 | 0.13 / 1.5 ± 0.5 | 4.84 / 4.5 ± 0.5 | 0.83 / – | 2.75 / – |" in text
+    assert "| LSTM | 8.53 / not run | 4 / not run | 0.79 / not run | 2.51 / not run |" in text
+    assert "4.84 / 4.5 ± 0.5" in experiments.write([comparison], tmp_path / "r.html", tmp_path).read_text()
+    assert "paper / ours" not in tables.table(compare(COPY, "laptop", {}))
 
 
 class Offline(HTMLParser):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from kreiss.commands.experiments import _searched
 from kreiss.errors import InputError, RunError
 from kreiss.experiments import experiment
 from kreiss.report.sweeps import parallel_coordinates
@@ -237,3 +238,12 @@ def test_a_search_follows_the_rules_of_its_grid(tmp_path):
     sweeping.study_of(plain)
     with pytest.raises(InputError, match="which holds another"):
         sweeping.study_of(sweeping.Sweep(f"{NAME}/rnn", "smoke", "rates", {}, tmp_path))
+
+
+def test_a_search_in_which_nothing_came_to_an_end_says_so(tmp_path):
+    search = sweep_in(tmp_path)
+    study = sweeping.study_of(search)
+    trial = study.ask()
+    study.tell(trial, state=sweeping.optuna_here().trial.TrialState.PRUNED)
+    with pytest.raises(RunError, match=r"a trial must be completed .*; got 1 pruned\. Ask for more --trials"):
+        _searched(study, search)

@@ -100,7 +100,7 @@ def report(
         Print Markdown tables instead.
     fill
         Rewrite the tables between the marks of these pages: <!-- kreiss report 001/table1 laptop --> up to
-        <!-- end of report -->; `summary` makes one table over all.
+        <!-- end of report -->; `summary` makes one table over all, `of nnrnn` one of all that a model was run on.
     results
         Folder of results.
     runs
@@ -126,14 +126,16 @@ def report(
 
 
 def between_marks(words: Any, known: dict[str, Any]) -> str:
-    """What stands in a page for the words of a mark: `summary`, or an experiment and a scale."""
+    """What stands in a page for the words of a mark: `summary`, `of` and models, or an experiment and a scale."""
     from kreiss.experiments import experiment
     from kreiss.report.comparison import compare
-    from kreiss.report.summary import summary
+    from kreiss.report.summary import of_models, summary
     from kreiss.report.tables import table
 
-    name, *scale = words
-    return summary(known) if name == "summary" else table(compare(experiment(name), (*scale, "laptop")[0], known))
+    name, *rest = words
+    if name == "summary":
+        return summary(known)
+    return of_models(rest, known) if name == "of" else table(compare(experiment(name), (*rest, "laptop")[0], known))
 
 
 def _comparisons(names: tuple[str, ...], scale: str | None, known: dict[str, Any]) -> list[Any]:
@@ -185,7 +187,7 @@ def sweep(
     scale
         At which the row is run.
     grid
-        What may be chosen: nnrnn or enrnn, the grids of the papers; rates, three learning rates.
+        What may be chosen: nnrnn or enrnn, the grids of the papers; rates, six learning rates.
     trials
         How many, those before included.
     workers
@@ -206,13 +208,15 @@ def sweep(
 
 
 def _searched(study: Any, search: Any) -> int:
-    from kreiss.errors import MissingExtra
+    from kreiss.errors import MissingExtra, RunError
     from kreiss.report.sweeps import parallel_coordinates
     from kreiss.training.config import written
 
-    (search.folder / "best.yaml").write_text(written(search.config(study.best_params)))
     states = [trial.state.name.lower() for trial in study.trials]
     counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    if "complete" not in states:
+        raise RunError(f"a trial must be completed for there to be a best; got {counted}. Ask for more --trials.")
+    (search.folder / "best.yaml").write_text(written(search.config(study.best_params)))
     print(f"{counted}; best {study.best_value:.6g}")
     for name, value in study.best_params.items():
         print(f"  --{name.replace('_', '-')} {value}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ class Line:
     @property
     def difference(self) -> float | None:
         return None if self.mean is None or self.published is None else self.mean - self.published.value
+
+    def of(self, metric: str, split: str) -> Line:
+        """The same runs with another of their numbers; there is no published one."""
+        values = [run[split][metric] for run in self.runs if metric in run.get(split, {})]
+        return replace(self, published=None, values=values)
 
     def ends(self, name: str) -> float | None:
         """The mean over runs of a number of their tests or spectra."""

@@ -56,21 +56,28 @@ def _section(comparison: Comparison, runs: Path) -> str:
     return f"""<section aria-labelledby="{key}">
 <h2 id="{key}">{html.escape(made.name)}: {html.escape(made.title)}</h2>
 <p>{html.escape(where)}</p>
-<div class="wide" tabindex="0" role="region" aria-label="Table of {html.escape(made.name)}">{_table(comparison)}</div>
+<div class="wide" tabindex="0" role="region" aria-label="Table of {html.escape(made.name)}">{_tables(comparison)}</div>
 <p>{html.escape(tables.closing(comparison))}</p>
 {pictures}
 <details><summary>What is ambiguous or differs</summary><ul>{notes}</ul></details>
 </section>"""
 
 
-def _table(comparison: Comparison) -> str:
-    head = "".join(f"<th scope='col'>{html.escape(name.replace(chr(92), ''))}</th>" for name in tables.HEADINGS)
-    rows = ""
-    for line in comparison.lines:
-        first, *rest = tables.cells(line, comparison)
+def _tables(comparison: Comparison) -> str:
+    """The comparison, and further numbers where the paper prints them."""
+    rows = [tables.cells(line, comparison) for line in comparison.lines]
+    return _table(tables.HEADINGS, rows) + _table(*tables.further(comparison))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
+    head = "".join(f"<th scope='col'>{html.escape(name.replace(chr(92), ''))}</th>" for name in headings)
+    body = ""
+    for first, *rest in rows:
         cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
-        rows += f"<tr><th scope='row'>{html.escape(first)}</th>{cells}</tr>"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        body += f"<tr><th scope='row'>{html.escape(first)}</th>{cells}</tr>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:

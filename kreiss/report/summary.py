@@ -1,12 +1,13 @@
-"""One table over all experiments that were run small: networks against tasks, at equal units."""
+"""Tables over all experiments that were run: networks against tasks at equal units, and one network in all of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kreiss.experiments import experiment
-from kreiss.report.comparison import Line, compare
-from kreiss.report.tables import heading_row, number
+from kreiss.experiments import EXPERIMENTS, experiment
+from kreiss.report.comparison import Comparison, Line, compare
+from kreiss.report.tables import failures, heading_row, label, markdown_row, number
 from kreiss.studies.results import Record
 
 
@@ -37,9 +38,9 @@ def summary(known: dict[str, Record]) -> str:
     """The table in Markdown; test numbers, mean ± standard error over seeds."""
     lines = heading_row("network", *(column.heading for column in COLUMNS))
     found = {column: _lines(column, known) for column in COLUMNS}
-    for name, label in NETWORKS.items():
+    for name, title in NETWORKS.items():
         cells = [_cell(found[column].get(name + column.ending), column.metric) for column in COLUMNS]
-        lines.append("| " + " | ".join([label, *cells]) + " |")
+        lines.append(markdown_row([title, *cells]))
     return "\n".join(lines) + "\n"
 
 
@@ -50,8 +51,35 @@ def _lines(column: Column, known: dict[str, Record]) -> dict[str, Line]:
 def _cell(line: Line | None, metric: str) -> str:
     if line is None or not line.runs:
         return "not run"
-    values = [run["test"][metric] for run in line.runs if metric in run.get("test", {})]
-    if not values:
-        return "failed"
-    shown = Line(line.row, None, line.runs, values, line.scaled)
-    return number(shown.mean, shown.error)
+    shown = line.of(metric, "test")
+    return number(shown.mean, shown.error) if shown.values else "failed"
+
+
+def of_models(models: Sequence[str], known: dict[str, Record]) -> str:
+    """Every recorded row of these models in Markdown, each once."""
+    lines = heading_row("experiment, scale", "network", "parameters", "metric", "ours", "without memory")
+    lines += [markdown_row(_told(comparison, line)) for comparison, line in _recorded(models, known)]
+    return "\n".join(lines) + "\n"
+
+
+def _recorded(models: Sequence[str], known: dict[str, Record]) -> Iterator[tuple[Comparison, Line]]:
+    seen: set[str] = set()
+    for made in EXPERIMENTS.values():
+        for scale in made.scales:
+            comparison = compare(made, scale, known)
+            for line in comparison.lines:
+                if line.row.settings["model"] in models and line.runs and line.runs[0]["key"] not in seen:
+                    seen.add(line.runs[0]["key"])
+                    yield comparison, line
+
+
+def _told(comparison: Comparison, line: Line) -> list[str]:
+    made = comparison.made
+    return [
+        f"{made.name}, {comparison.scale}",
+        label(line, comparison),
+        f"{line.runs[0]['parameters']:,}",
+        f"{made.metric}, {made.split}",
+        number(line.mean, line.error) + failures(line),
+        number(comparison.baseline),
+    ]

@@ -23,7 +23,11 @@ def number(value: float | None, error: float | None = None, digits: int = 4) -> 
 
 
 def heading_row(*cells: str) -> list[str]:
-    return ["| " + " | ".join(cells) + " |", "|" + "---|" * len(cells)]
+    return [markdown_row(cells), "|" + "---|" * len(cells)]
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def cells(line: Line, comparison: Comparison) -> list[str]:
@@ -32,20 +36,23 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
     made = number(line.mean, line.error)
     if comparison.made.metric == "loss" and line.ends("accuracy") is not None:
         made += f", accuracy {line.ends('accuracy'):.3f}"
-    if line.failed:
-        made += f" ({line.failed} of {len(line.runs)} failed)"
     moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]
     return [
         label(line, comparison),
         ", ".join(line.row.columns) or "–",
         f"{line.runs[0]['parameters']:,}" if line.runs and "parameters" in line.runs[0] else "–",
         "–" if paper is None else number(paper.value, paper.error),
-        made if line.runs else NOT_RUN,
+        made + failures(line) if line.runs else NOT_RUN,
         str(len(line.runs)) if line.runs else "–",
         "–" if line.difference is None else f"{line.difference:+.2g}",
         "–" if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}",
         verdict(line, comparison),
     ]
+
+
+def failures(line: Line) -> str:
+    """How many runs failed, if any."""
+    return f" ({line.failed} of {len(line.runs)} failed)" if line.failed else ""
 
 
 def label(line: Line, comparison: Comparison) -> str:
@@ -65,11 +72,38 @@ def table(comparison: Comparison) -> str:
         f"{made.title} ({source(made)}): {made.metric}, {made.split}. Scale {comparison.scale}: {scale.about}.",
         "",
         *heading_row(*HEADINGS),
-        *("| " + " | ".join(cells(line, comparison)) + " |" for line in comparison.lines),
+        *(markdown_row(cells(line, comparison)) for line in comparison.lines),
         "",
+        *further_lines(comparison),
         closing(comparison),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def further_lines(comparison: Comparison) -> list[str]:
+    """A second table in Markdown, where the paper prints more than one number for a network."""
+    headings, rows = further(comparison)
+    return [*heading_row(*headings), *map(markdown_row, rows), ""] if rows else []
+
+
+def further(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of the numbers that the paper prints beside the one compared; each as paper / ours."""
+    made = comparison.made
+    printed = [(one.metric, one.split) for row in made.rows for one in row.published]
+    others = [one for one in dict.fromkeys(printed) if one != (made.metric, made.split)]
+    if not (others and comparison.run):
+        return [], []
+    headings = ["paper / ours", *(f"{metric}, {split}" for metric, split in others)]
+    return headings, [
+        [label(line, comparison), *(_both(line, *other) for other in others)] for line in comparison.lines
+    ]
+
+
+def _both(line: Line, metric: str, split: str) -> str:
+    """The published number and ours."""
+    paper = next((one.value for one in line.row.published if (one.metric, one.split) == (metric, split)), None)
+    ours = line.of(metric, split)
+    return f"{number(paper)} / {number(ours.mean, ours.error) if line.runs else NOT_RUN}"
 
 
 def source(made: Experiment) -> str:
