@@ -100,6 +100,29 @@ def test_the_order_of_rows_is_compared_with_that_of_the_paper():
     assert compare(TABLE, "laptop", known).order == (5, 6)  # only expRNN and nnRNN stand the other way round
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (0.0015862, 0.00023, "0.0016 ± 0.0002"),
+        (2.2994, 0.0096, "2.30 ± 0.01"),
+        (1.447e-5, 6e-6, "0.000014 ± 0.000006"),
+        (1.447e-9, 6e-10, "1.4e-09 ± 6e-10"),
+        (12345.6, 123.0, "12,346 ± 123"),
+        (0.9667, 0.0, "0.9667 ± 0"),
+        (0.123456, None, "0.1235"),
+        (None, None, "–"),
+    ],
+)
+def test_a_number_has_as_many_digits_as_its_error_leaves(value, error, text):
+    assert tables.number(value, error) == text
+
+
+def test_scales_that_are_the_same_set_up_are_shown_once(tmp_path, capsys):
+    results.add(tmp_path, COPY.name, runs_of(COPY, "nnrnn", "laptop", [0.001], "loss"))
+    report("001/fig2-copy", markdown=True, results=tmp_path)
+    assert capsys.readouterr().out.count("| network |") == 1
+
+
 def test_the_summary_has_a_row_for_every_network_and_says_what_was_not_run():
     text = summary(runs_of(COPY, "nnrnn-exact", "laptop", [0.001, 0.002], "loss"))
     lines = text.splitlines()

@@ -152,8 +152,8 @@ def _comparisons(names: tuple[str, ...], scale: str | None, known: dict[str, Any
         if scale is not None and names:
             check_name("scale", scale, made.scales)
         at = [compare(made, one, known) for one in made.scales if scale in (None, one)]
-        some = [one for one in at if one.run]
-        found += some or ([at[0]] if names else [])
+        some = {one.keys: one for one in reversed(at) if one.run}  # once, where two scales are the same set-up
+        found += reversed(some.values()) if some else [at[0]] if names else []
     if not found:
         raise InputError("there must be results to report; got none. Make some with `kreiss reproduce`.")
     return found
@@ -187,7 +187,7 @@ def sweep(
     scale
         At which the row is run.
     grid
-        What may be chosen: nnrnn or enrnn, the grids of the papers; rates, six learning rates.
+        What may be chosen: nnrnn or enrnn, the grids of the papers; rates, seven learning rates.
     trials
         How many, those before included.
     workers

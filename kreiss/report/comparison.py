@@ -85,7 +85,12 @@ class Comparison:
     @property
     def run(self) -> bool:
         """Whether anything of it was run."""
-        return any(line.runs for line in self.lines)
+        return bool(self.keys)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Of all its runs."""
+        return frozenset(run["key"] for line in self.lines for run in line.runs)
 
 
 def compare(made: Experiment, scale: str, known: dict[str, Record]) -> Comparison:

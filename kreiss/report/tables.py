@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kreiss.catalogue import short
 from kreiss.errors import InputError
-from kreiss.experiments import Experiment
+from kreiss.experiments import Experiment, Published
 from kreiss.report.comparison import NOT_RUN, Comparison, Line, verdict
 
+FINEST = 6  # decimals; smaller errors are written with a power of ten
 MARK = re.compile(r"(<!-- kreiss report ([^>]*?) -->\n).*?(<!-- end of report -->)", re.DOTALL)
 
 
-def number(value: float | None, error: float | None = None, digits: int = 4) -> str:
-    """A number with its standard error, as many digits as the error leaves."""
+def number(value: float | None, error: float | None = None) -> str:
+    """A number with four digits, or with its standard error and as many digits as that leaves."""
     if value is None:
         return "–"
-    text = f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return text if error is None else f"{text} ± {error:.1g}"
+    if not error:
+        text = f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return text if error is None else f"{text} ± 0"
+    place = math.floor(math.log10(float(f"{error:.0e}")))  # of the first digit of the error
+    if place < -FINEST:
+        return f"{value:.1e} ± {error:.0e}"
+    digits = max(0, -place)
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"
+
+
+def printed(paper: Published | None) -> str:
+    """A published number as it is printed."""
+    if paper is None:
+        return "–"
+    return f"{paper.value:g}" + (f" ± {paper.error:g}" if paper.error is not None else "")
 
 
 def heading_row(*cells: str) -> list[str]:
@@ -32,7 +47,6 @@ def markdown_row(cells: Sequence[str]) -> str:
 
 def cells(line: Line, comparison: Comparison) -> list[str]:
     """The cells of a row: network, parameters, paper, ours, difference, eigenvalues, verdict."""
-    paper = line.published
     made = number(line.mean, line.error)
     if comparison.made.metric == "loss" and line.ends("accuracy") is not None:
         made += f", accuracy {line.ends('accuracy'):.3f}"
@@ -41,7 +55,7 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
         label(line, comparison),
         ", ".join(line.row.columns) or "–",
         f"{line.runs[0]['parameters']:,}" if line.runs and "parameters" in line.runs[0] else "–",
-        "–" if paper is None else number(paper.value, paper.error),
+        printed(line.published),
         made + failures(line) if line.runs else NOT_RUN,
         str(len(line.runs)) if line.runs else "–",
         "–" if line.difference is None else f"{line.difference:+.2g}",
@@ -101,9 +115,9 @@ def further(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 def _both(line: Line, metric: str, split: str) -> str:
     """The published number and ours."""
-    paper = next((one.value for one in line.row.published if (one.metric, one.split) == (metric, split)), None)
+    paper = next((one for one in line.row.published if (one.metric, one.split) == (metric, split)), None)
     ours = line.of(metric, split)
-    return f"{number(paper)} / {number(ours.mean, ours.error) if line.runs else NOT_RUN}"
+    return f"{printed(paper)} / {number(ours.mean, ours.error) if line.runs else NOT_RUN}"
 
 
 def source(made: Experiment) -> str:

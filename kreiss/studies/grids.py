@@ -54,8 +54,8 @@ GRIDS: dict[str, Grid] = {
         {"model.forget_bias": ("lstm",), "optimiser.clip_norm": ("lstm",)},
     ),
     "rates": Grid(
-        "six rates, a tenth of them for orthogonal factors: the same for every network",
-        {"optimiser.lr": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)},
+        "seven rates, a tenth of them for orthogonal factors: the same for every network",
+        {"optimiser.lr": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)},
         {},
         {"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
     ),
