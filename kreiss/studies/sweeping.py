@@ -145,21 +145,16 @@ def _trial(sweep: Sweep, trial: Any) -> float:
     optuna = optuna_here()
     trial.set_user_attr("worker", (platform.node(), os.getpid()))
     chosen = {name: trial.suggest_categorical(name, values) for name, values in sweep.choices().items()}
-    best: float | None = None
+    better = max if trial.study.direction == optuna.study.StudyDirection.MAXIMIZE else min
+    values: list[float] = []
     for number, value in enumerate(validations(sweep.config(chosen))):
         if not math.isfinite(value):
             raise optuna.TrialPruned
-        higher = study_direction(trial) == "maximize"
-        best = value if best is None else (max if higher else min)(best, value)
-        trial.report(best, number)
+        values.append(value)
+        trial.report(better(values), number)
         if trial.should_prune():
             raise optuna.TrialPruned
-    assert best is not None
-    return best
-
-
-def study_direction(trial: Any) -> str:
-    return str(trial.study.direction.name).lower()
+    return better(values)
 
 
 def validations(config: Config) -> Iterator[float]:
@@ -196,8 +191,6 @@ def validations(config: Config) -> Iterator[float]:
 
 def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
     """The search by so many processes with one thread each; returns the study."""
-    import json
-
     take_up(sweep)
     said = json.dumps({**asdict(sweep), "folder": str(sweep.folder)})
     command = [sys.executable, "-m", "kreiss.studies.sweeping", said, str(trials)]
