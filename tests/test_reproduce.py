@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import kreiss
 from kreiss.commands.experiments import _searched
 from kreiss.errors import InputError, RunError
 from kreiss.experiments import experiment
@@ -23,7 +24,7 @@ from kreiss.studies import results, sweeping, worker
 from kreiss.studies.grids import GRIDS
 from kreiss.studies.jobs import Job, jobs_of
 from kreiss.studies.places import Here, OnRay, Place
-from kreiss.studies.reproducing import Watch, reproduce, updates_made
+from kreiss.studies.reproducing import Watch, reproduce, share_made, updates_made
 from kreiss.training.record import read_status
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +131,18 @@ def test_a_run_that_cannot_be_made_is_said_and_the_others_are_made(tmp_path):
     assert [record["row"] for record in results.read_all(tmp_path / "results").values()] == [f"{NAME}/nnrnn-exact"]
 
 
-def test_progress_counts_updates_and_says_the_time_left(tmp_path):
+def test_the_share_of_a_run_that_is_done_comes_from_its_folder(tmp_path):
+    assert share_made(tmp_path) == 0
+    kreiss.fit("rnn", "pixels", {"hidden": 2, "batch": 1000, "epochs": 2, "log_every": 1}, out=tmp_path, show="quiet")
+    metrics = tmp_path / "metrics.jsonl"
+    assert share_made(tmp_path) == 1
+    lines = metrics.read_text().splitlines()
+    half = next(number for number, line in enumerate(lines) if '"update": 1,' in line)
+    metrics.write_text("\n".join([*lines[: half + 1], '{"upd']))
+    assert share_made(tmp_path) == 0.5  # 2 updates in all, though only epochs were asked for
+
+
+def test_progress_says_the_time_left(tmp_path):
     jobs = jobs_of(experiment(NAME), "smoke", 1, ONLY, LONGER)
     said: list[str] = []
     console = Console(file=open(os.devnull, "w"))  # noqa: SIM115

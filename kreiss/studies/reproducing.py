@@ -17,6 +17,7 @@ from kreiss.studies import results, worker
 from kreiss.studies.jobs import Job, chosen, differences, jobs_of
 from kreiss.studies.places import Place
 from kreiss.studies.results import Record
+from kreiss.training.record import read_config
 
 SHOWN = 12  # differences from the paper that are printed, each once
 TAIL = 4096  # bytes at the end of the metrics in which the last update stands
@@ -120,17 +121,16 @@ def _value(value: Any) -> str:
 
 @dataclass
 class Watch:
-    """Overall progress in updates and the time left: a bar on a terminal, a line for every run elsewhere."""
+    """Overall progress and the time left: a bar on a terminal, a line for every run elsewhere."""
 
     jobs: list[Job]
     runs: Path
     metric: str
     console: Console
-    over: dict[str, int] = field(default_factory=dict)  # key → updates of runs that ended
+    over: set[str] = field(default_factory=set)  # keys of runs that ended
 
     def __enter__(self) -> Watch:
-        self.steps = {job.key: _steps(job) for job in self.jobs}
-        self.before = {job.key: updates_made(self.runs / job.key) for job in self.jobs}  # by earlier processes
+        self.before = {job.key: share_made(self.runs / job.key) for job in self.jobs}  # by earlier processes
         self.started = time.monotonic()
         self.bar = Progress(
             BarColumn(30), MofNCompleteColumn(), TextColumn("runs, {task.description}"), console=self.console,
@@ -149,25 +149,25 @@ class Watch:
 
     def ended(self, job: Job, words: str) -> None:
         """A run has ended."""
-        self.over[job.key] = self.steps[job.key]
+        self.over.add(job.key)
         number = f"[{len(self.over)}/{len(self.jobs)}]"
         self.console.print(f"{number} {job.row} seed {job.seed}: {words}; {self._left()}", markup=False)
 
     def _left(self) -> str:
-        """Time left, if the updates that are left take as long as those that were made."""
-        total = sum(self.steps.values()) - sum(self.before.values())
-        made = sum(
-            self.over.get(key, updates_made(self.runs / key) if key not in self.over else 0) - before
-            for key, before in self.before.items()
-        )
+        """Time left, if the runs that are left take as long as those that were made."""
+        shares = {key: 1.0 if key in self.over else share_made(self.runs / key) for key in self.before}
+        made = sum(shares.values()) - sum(self.before.values())
         if made <= 0:
             return "time left not known yet"
-        return f"about {_duration((time.monotonic() - self.started) * max(total - made, 0) / made)} left"
+        return (
+            f"about {_duration((time.monotonic() - self.started) * (len(shares) - sum(shares.values())) / made)} left"
+        )
 
 
-def _steps(job: Job) -> int:
-    """Updates of a run; where only epochs are said, the task is not opened to count them."""
-    return job.config.steps or 1000 * (job.config.epochs or 1)
+def share_made(folder: Path) -> float:
+    """How much of a run is done, from 0 to 1; its settings in the folder say how many updates it has."""
+    made = updates_made(folder)
+    return made / (read_config(folder).steps or made) if made else 0.0
 
 
 def updates_made(folder: Path) -> int:
