@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 from kreiss.catalogue import REFERENCES
 from kreiss.errors import InputError
 from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, experiment, names, row
+from kreiss.experiments.nnrnn import RATES
 from kreiss.experiments.parts import PARAMETERS, UNITS
 from kreiss.layers import REGISTRY
 from kreiss.report.figures import FIGURES
@@ -28,6 +31,19 @@ by_experiment = pytest.mark.parametrize("made", EXPERIMENTS.values(), ids=lambda
 # published counts are rounded, and some leave out a bias or the readout
 CLOSE = 0.035
 ONLY = ("rnn", "nnrnn", "nnrnn-exact")
+
+
+def script(name: str) -> ModuleType:
+    """A program of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SEARCH = script("learning_rates")
 
 
 class Sizes:
@@ -132,6 +148,9 @@ def test_rows_that_are_compared_at_equal_parameters_still_are_at_a_smaller_scale
     if scale not in made.scales:
         assert scale != "laptop"
         return
+    if not made.scales[scale].sizes:  # as published, and compared with the published counts above
+        assert all(made.settings(one, scale)["hidden"] == one.settings["hidden"] for one in made.rows)
+        return
     compared = [one for one in made.rows if PARAMETERS in one.columns and one.settings["model"] not in ("eurnn",)]
     compared = [one for one in compared if one.settings["model"] in REGISTRY and one.counted is None]
     counts = [count(resolved(made.settings(one, scale))) for one in compared]
@@ -151,6 +170,17 @@ def test_the_difference_of_a_scale_is_all_that_differs(made, one):
     found = differences(made, one, "smoke")
     paper, smoke = (resolved(made.settings(one, scale)) for scale in ("paper", "smoke"))
     assert found["model.hidden"] == (paper.model.hidden, smoke.model.hidden)
+
+
+@pytest.mark.parametrize("chunk", RATES)
+@pytest.mark.parametrize("network", RATES[150])
+def test_the_rate_of_a_network_is_the_best_of_the_recorded_search(network, chunk):
+    assert RATES[chunk][network] == SEARCH.best(network, chunk)
+    assert len(SEARCH.found(network, chunk)) == len(SEARCH.RATES)
+
+
+def test_the_page_of_rates_is_what_the_search_says():
+    assert SEARCH.PAGE.read_text(encoding="utf-8") == SEARCH.table()
 
 
 # ---------------------------------------------------------------- names and keys

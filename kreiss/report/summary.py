@@ -52,7 +52,7 @@ def _cell(line: Line | None, metric: str) -> str:
     if line is None or not line.runs:
         return "not run"
     shown = line.of(metric, "test")
-    return number(shown.mean, shown.error) if shown.values else "failed"
+    return number(shown.mean, shown.error) + failures(line) if shown.values else "failed"
 
 
 def of_models(models: Sequence[str], known: dict[str, Record]) -> str:
