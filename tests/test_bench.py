@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 
 import kreiss
+import scripts
 from kreiss import cli
 from kreiss.recurrence import cell
 from kreiss.training import bench, roofline
@@ -196,13 +197,9 @@ def test_without_matplotlib_the_message_names_the_extra(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    path = ROOT / "benchmarks" / "long_sequences.py"
-    spec = importlib.util.spec_from_file_location("long_sequences", path)
-    module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")  # it sets this itself; here it is taken back
-        spec.loader.exec_module(module)
-    return module
+        return scripts.script("long_sequences")
 
 
 def test_the_page_of_measurements_is_what_the_script_makes_of_the_results(script, tmp_path, monkeypatch):

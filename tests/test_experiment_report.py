@@ -141,6 +141,11 @@ def test_a_table_of_one_network_has_every_recorded_row_once():
     ]
 
 
+def test_a_table_of_a_network_that_does_not_exist_is_an_error():
+    with pytest.raises(InputError, match=r"unknown model 'nnrn'\. Did you mean 'nnrnn'\?"):
+        of_models(("nnrn",), {})
+
+
 def test_a_second_table_has_the_other_numbers_that_the_paper_prints(tmp_path):
     made = experiment("003/table1")
     known = runs_of(made, "enrnn", "laptop", [1.0, 2.0], "loss")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -23,6 +21,7 @@ from kreiss.training.config import Config, own_options, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.loop import Training
 from kreiss.training.model import Network
+from scripts import script
 
 ROWS = [(made, one) for made in EXPERIMENTS.values() for one in made.rows if one.settings["model"] in REGISTRY]
 by_row = pytest.mark.parametrize(("made", "one"), ROWS, ids=[f"{made.name}/{one.name}" for made, one in ROWS])
@@ -31,18 +30,6 @@ by_experiment = pytest.mark.parametrize("made", EXPERIMENTS.values(), ids=lambda
 # published counts are rounded, and some leave out a bias or the readout
 CLOSE = 0.035
 ONLY = ("rnn", "nnrnn", "nnrnn-exact")
-
-
-def script(name: str) -> ModuleType:
-    """A program of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 SEARCH = script("learning_rates")
 
 

@@ -53,7 +53,7 @@ COPYING_SCALES = {
 FRAMES_SCALES = {
     "paper": PAPER,
     "laptop": Scale(
-        "Free Spoken Digits for TIMIT, 10 epochs for 300; one to two minutes a run",
+        "Free Spoken Digits for TIMIT, 10 epochs for 300; half a minute to three minutes a run",
         {"task.sounds": "fsdd", "epochs": 10, "eval_every": 85},
     ),
     "smoke": Scale(

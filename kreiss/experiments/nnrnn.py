@@ -164,12 +164,12 @@ SMOKE_CHARACTERS = Scale(
     {},
     ("epochs",),
 )  # fmt: skip
-LAPTOP_COPY = Scale("as published: T = 200, 1,500 updates of 10, every size as printed; about half a minute a run")
+LAPTOP_COPY = Scale("as published: T = 200, 1,500 updates of 10, every size as printed; about a minute a run")
 SIZES_64 = {512: 64, 722: 88, 257: 32, 1024: 128}
 REGIME = {"optimiser": "adam", "optimiser.clip_norm": 1.0, "optimiser.eps": 1e-8}
 LAPTOP_PIXELS = Scale(
     "real MNIST; 64 units for 512 and 400 updates of 50 for 70 epochs of 100, which is 0.4 epochs; Adam with one rate "
-    "and clipping for all; half a minute to two minutes a run",
+    "and clipping for all; a quarter of a minute to three minutes a run",
     {**REGIME, "lr": 2e-3, "orthogonal_lr": 2e-4, "batch": 50, "steps": 400, "eval_every": 100},
     SIZES_64,
     ("epochs", "optimiser.alpha"),
@@ -196,7 +196,8 @@ RATES = {
 SIZES_128 = {1024: 128, 1386: 162, 475: 59, 2048: 256}
 LAPTOP_CHARACTERS = Scale(
     "128 units for 1,024, embedding 50 for 200, one epoch of batches of 32 for 100 epochs of 128; Adam with one regime "
-    "for all, and for each the best of the same seven rates; evaluations read 100 streams; about half a minute a run",
+    "for all, and for each the best of the same seven rates; evaluations read 100 streams; half a minute to three "
+    "minutes a run",
     {**REGIME, "batch": 32, "embedding": 50, "epochs": 1, "eval_every": 150, "task.streams": 100},
     SIZES_128,
     ("optimiser.alpha",),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kreiss.catalogue import MODELS
+from kreiss.errors import check_name
 from kreiss.experiments import EXPERIMENTS, experiment
 from kreiss.report.comparison import Comparison, Line, compare
-from kreiss.report.tables import failures, heading_row, label, markdown_row, number
+from kreiss.report.tables import failures, heading_row, label, markdown_row, number, parameters
 from kreiss.studies.results import Record
 
 
@@ -57,6 +59,8 @@ def _cell(line: Line | None, metric: str) -> str:
 
 def of_models(models: Sequence[str], known: dict[str, Record]) -> str:
     """Every recorded row of these models in Markdown, each once."""
+    for model in models:
+        check_name("model", model, MODELS)
     lines = heading_row("experiment, scale", "network", "parameters", "metric", "ours", "without memory")
     lines += [markdown_row(_told(comparison, line)) for comparison, line in _recorded(models, known)]
     return "\n".join(lines) + "\n"
@@ -78,7 +82,7 @@ def _told(comparison: Comparison, line: Line) -> list[str]:
     return [
         f"{made.name}, {comparison.scale}",
         label(line, comparison),
-        f"{line.runs[0]['parameters']:,}",
+        parameters(line),
         f"{made.metric}, {made.split}",
         number(line.mean, line.error) + failures(line),
         number(comparison.baseline),

@@ -54,7 +54,7 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
     return [
         label(line, comparison),
         ", ".join(line.row.columns) or "–",
-        f"{line.runs[0]['parameters']:,}" if line.runs and "parameters" in line.runs[0] else "–",
+        parameters(line),
         printed(line.published),
         made + failures(line) if line.runs else NOT_RUN,
         str(len(line.runs)) if line.runs else "–",
@@ -62,6 +62,11 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
         "–" if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}",
         verdict(line, comparison),
     ]
+
+
+def parameters(line: Line) -> str:
+    """Trained parameters, where a run of the row says them."""
+    return next((f"{run['parameters']:,}" for run in line.runs if "parameters" in run), "–")
 
 
 def failures(line: Line) -> str:
@@ -103,8 +108,8 @@ def further_lines(comparison: Comparison) -> list[str]:
 def further(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of the numbers that the paper prints beside the one compared; each as paper / ours."""
     made = comparison.made
-    printed = [(one.metric, one.split) for row in made.rows for one in row.published]
-    others = [one for one in dict.fromkeys(printed) if one != (made.metric, made.split)]
+    numbers = [(one.metric, one.split) for row in made.rows for one in row.published]
+    others = [one for one in dict.fromkeys(numbers) if one != (made.metric, made.split)]
     if not (others and comparison.run):
         return [], []
     headings = ["paper / ours", *(f"{metric}, {split}" for metric, split in others)]
