@@ -297,10 +297,38 @@ def test_full_capacity_has_all_n_squared_dimensions(n):
         assert dimensions(moved(UNITARY[name](1, n, init="random", generator=seeded(1), **double))) == n**2
 
 
-@pytest.mark.parametrize("n", [8, 9, 12])
-def test_urnn_has_too_few_dimensions_for_every_unitary_matrix_from_eight_units_on(n):
-    layer = kreiss.URNN(1, n, generator=seeded(0), **double)
-    assert dimensions(layer) <= 7 * n - 6 < n**2
+@pytest.mark.parametrize("n", [6, 8, 9, 12])
+def test_urnn_has_seven_n_minus_seven_dimensions_too_few_for_every_unitary_matrix_from_six_units_on(n):
+    for seed in range(2):
+        layer = kreiss.URNN(1, n, generator=seeded(seed), **double)
+        assert dimensions(layer) == 7 * n - 7 < n**2
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_urnn_has_all_dimensions_up_to_five_units(n):
+    assert dimensions(kreiss.URNN(1, n, generator=seeded(0), **double)) == n**2
+
+
+def test_two_reflections_of_urnn_can_turn_together_without_changing_the_matrix():
+    layer, n = kreiss.URNN(1, 6, generator=seeded(0), **double), 6
+    held, (phase, reflection) = layer.sets["l0"], layer._free("l0")
+    permuted = torch.eye(n, dtype=torch.complex128)[held.map.constant("permutation", phase.device)]
+    inverse_fourier = torch.fft.ifft(torch.eye(n, dtype=torch.complex128), norm="ortho")
+    between = inverse_fourier @ torch.diag(linalg.phases(phase[1].detach())) @ permuted  # M of R₂MR₁
+    first, second = torch.view_as_complex(reflection.detach()).unbind(0)
+    first, second = first / first.norm(), between.mH @ (second / second.norm())
+    second = second * torch.exp(1j * torch.vdot(second, first).angle())  # so that ⟨second, first⟩ is real
+    aside = second - torch.vdot(first, second) * first
+    aside = aside / aside.norm()
+
+    def turned(v: Tensor, angle: float) -> Tensor:
+        along, across = torch.vdot(first, v).real, torch.vdot(aside, v).real
+        rotated = torch.polar(torch.hypot(along, across), torch.atan2(across, along) + angle)
+        return rotated.real * first + rotated.imag * aside
+
+    moved = torch.view_as_real(torch.stack([turned(first, 0.7), between @ turned(second, 0.7)]))
+    assert torch.allclose(held(phase, moved), held(phase, reflection), atol=1e-12)
+    assert not torch.allclose(held(phase, torch.stack([moved[0], reflection[1]])), held(phase, reflection), atol=0.1)
 
 
 @pytest.mark.parametrize("kind", ["orthogonal", "unitary"])

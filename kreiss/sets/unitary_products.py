@@ -45,8 +45,10 @@ class Fourier(Product):
     """P = D₃R₂F⁻¹D₂ΠR₁FD₁ (uRNN, Arjovsky, Shah & Bengio 2016), 7n numbers.
 
     D_k = diag(e^{iθ}), R_k = I − 2vv*/‖v‖² reflections, F the discrete Fourier transform, Π a fixed permutation. Two
-    phases are shared between the D_k and each v counts up to a complex factor, so the products form a set of dimension
-    at most 7n − 6. Given a matrix, they are searched by least squares where they are all unitary matrices, n ≤ 5.
+    phases are shared between the D_k, each v counts up to a complex factor, and both reflections can be turned together
+    in one plane (with M = F⁻¹D₂Π, R₂MR₁ = M·(M*R₂M)R₁, a product of two reflections, which fixes only the angle between
+    them): the products form a set of dimension 7n − 7, or n² where that is less, n ≤ 5. There every unitary matrix is
+    such a product, and the numbers of a given one are searched by least squares.
     """
 
     names, roles = ("phase", "reflection"), ("orthogonal", "orthogonal")
