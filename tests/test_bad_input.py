@@ -219,6 +219,13 @@ def test_a_radius_that_is_not_positive_and_finite_is_refused(make, radius):
         make(radius)
 
 
+@pytest.mark.parametrize("make", [kreiss.NNRNN, kreiss.GatedNNRNN, kreiss.ComplexNNRNN])
+@pytest.mark.parametrize("strength", [NAN, INF, True, "strong"])
+def test_a_strength_that_is_not_a_finite_number_is_refused(make, strength):
+    with refused(rf"^`strength` must be a finite number; got strength={strength!r}\. Pass, for example, 0\.5\."):
+        make(3, 4, strength=strength)
+
+
 @pytest.mark.parametrize("radius", [None, [0.9], True, torch.tensor(0.9)], ids=repr)
 def test_a_radius_that_is_not_a_number_is_refused(radius):
     with refused(r'^`radius` must be "free" or a number; got .* of type \w+\.', kind=TypeError):

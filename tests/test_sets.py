@@ -534,3 +534,69 @@ def test_the_chain_of_a_schur_set_is_a_delay_line_between_blocks():
     v = made(*made.initial("chain", dtype=F64))
     assert torch.equal(v, torch.diag(torch.ones(4, dtype=F64), -2))
     assert not torch.linalg.matrix_power(v, 3).any()
+
+
+def test_aligned_rotations_commute_with_the_blocks_so_that_henaff_and_cayley_start_at_the_same_matrix():
+    matrices = {}
+    for init in ("henaff", "cayley", "random"):
+        made = kreiss.Schur(9)
+        free = dict(zip(made.roles, made.initial(init, generator=seeded(1), dtype=F64), strict=True))
+        free["angle"] = torch.linspace(0.3, 2.7, 4, dtype=F64)
+        p = made.orthogonal(free["orthogonal"])
+        assert not torch.allclose(p, torch.eye(9, dtype=F64), atol=0.1)  # another P, and yet:
+        matrices[init] = made(*free.values())
+    expected = linalg.rotation_blocks(free["angle"], 9)
+    assert torch.allclose(matrices["henaff"], expected, atol=1e-14)
+    assert torch.allclose(matrices["cayley"], expected, atol=1e-14)
+    assert not torch.allclose(matrices["random"], expected, atol=0.1)
+
+
+def departure(v: Tensor) -> float:
+    """‖VVᵀ − VᵀV‖, zero exactly for normal matrices."""
+    return float((v @ v.mT - v.mT @ v).norm())
+
+
+def test_the_starts_named_non_normal_are_and_the_others_are_not_and_all_keep_their_radius():
+    for make in (lambda: kreiss.Schur(9, radius=0.9), lambda: kreiss.ComplexSchur(5, radius=0.9)):
+        for init in make().initialisers:
+            made = make()
+            v = made(*made.initial(init, generator=seeded(2), dtype=F64))
+            assert (departure(v) > 0.1) == (init in ("chain", "delay_line", "random_coupling")), init
+            assert torch.allclose(torch.linalg.eigvals(v).abs(), torch.tensor(0.9, dtype=F64), atol=1e-3), init
+
+
+def test_delay_line_links_each_block_to_the_next_by_its_strength():
+    made = kreiss.Schur(7, radius=1.0, real=(2, 1), strength=0.3)
+    t = made(*made.initial("delay_line", generator=seeded(0), dtype=F64)).tril(-1)
+    t[[1, 3], [0, 2]] = 0.0  # inside the 2×2 blocks
+    links = {(2, 0), (3, 1), (4, 3), (5, 4), (6, 5)}
+    assert {(int(i), int(j)) for i, j in t.nonzero()} == links
+    assert all(t[link] == 0.3 for link in links)
+
+
+def test_a_delay_line_of_real_blocks_is_the_theta_of_the_paper():
+    layer = kreiss.NNRNN(1, 100, real=(100, 0), radius=0.2, init="delay_line", strength=0.95, dtype=F64)
+    theta = kreiss.analysis.delay_line(100, 0.95, 0.0, 0.2)
+    assert np.allclose(layer.weight_hh_l0.detach().numpy(), theta, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("blocks", ["exact", "rotation", "paper"])
+def test_random_coupling_has_its_variance_and_leaves_the_blocks_alone(blocks):
+    made = kreiss.Schur(200, blocks, strength=0.7)
+    core = made(*made.initial("random_coupling", generator=seeded(3), dtype=F64))
+    below = core.flatten()[linalg.strictly_lower_index(200, 100)].numpy()
+    assert stats.kstest(below * math.sqrt(200) / 0.7, "norm").pvalue > 0.01
+    assert torch.allclose(core[1::2, ::2].diagonal(), -core[::2, 1::2].diagonal())  # rotations, no entry of T inside
+
+
+def test_an_even_nnrnn_has_no_simple_real_eigenvalue_unless_blocks_are_named():
+    layer = kreiss.NNRNN(1, 6, init="random", generator=seeded(0), dtype=F64)
+    reflection = torch.diag(torch.tensor([-1.0, 1, 1, 1, 1, 1], dtype=F64))
+    assert torch.linalg.det(layer.weight_hh_l0) > 0
+    with pytest.raises(kreiss.InputError, match="must have 0 real eigenvalues"):
+        layer.weight_hh_l0 = reflection
+    named = kreiss.NNRNN(1, 6, real=(1, 1), dtype=F64)
+    assert torch.linalg.det(named.weight_hh_l0) < 0
+    named.weight_hh_l0 = reflection
+    assert torch.allclose(named.weight_hh_l0, reflection, atol=1e-12)
+    assert kreiss.NNRNN(**named.config).sets["l0"].describe() == named.sets["l0"].describe()

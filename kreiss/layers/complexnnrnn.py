@@ -8,6 +8,7 @@ from typing import Unpack
 from kreiss.layers.base import LayerOptions
 from kreiss.layers.complexlayer import ComplexLayer
 from kreiss.sets import ComplexSchur
+from kreiss.sets.schur import STRENGTH
 
 
 class ComplexNNRNN(ComplexLayer):
@@ -27,7 +28,8 @@ class ComplexNNRNN(ComplexLayer):
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
         radius: "free", or the modulus of every eigenvalue.
-        init: of P, "henaff", "cayley", "random" or "identity".
+        strength: size of T at the start "delay_line" or "random_coupling".
+        init: of P, "henaff", "cayley", "random" or "identity", with T = 0; or "delay_line" or "random_coupling".
         others: see `kreiss.layers.base.RecurrentLayer`.
 
     Example:
@@ -44,6 +46,7 @@ class ComplexNNRNN(ComplexLayer):
         num_layers: int = 1,
         *,
         radius: str | float = "free",
+        strength: float = STRENGTH,
         nonlinearity: str = "cmodrelu",
         init: str = "henaff",
         **options: Unpack[LayerOptions],
@@ -52,7 +55,7 @@ class ComplexNNRNN(ComplexLayer):
             input_size,
             hidden_size,
             num_layers,
-            make_set=partial(ComplexSchur, hidden_size, radius),
+            make_set=partial(ComplexSchur, hidden_size, radius, strength=strength),
             nonlinearity=nonlinearity,
             init=init,
             **options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
 
@@ -9,6 +10,7 @@ from kreiss.layers.base import LayerOptions
 from kreiss.layers.gates import GatedLayer
 from kreiss.sets import Schur
 from kreiss.sets.orthogonal import DEFAULT_METHOD
+from kreiss.sets.schur import STRENGTH
 
 
 class GatedNNRNN(GatedLayer):
@@ -28,6 +30,8 @@ class GatedNNRNN(GatedLayer):
         blocks: "exact", "rotation" or "paper".
         radius: "free", or the modulus of every eigenvalue.
         orthogonal: how P is held, a method of `kreiss.Orthogonal`.
+        real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ; default (hidden_size mod 2, 0).
+        strength: size of T at the start "delay_line" or "random_coupling".
         reset_bias, keep_bias: where the biases of r and g start.
         others: see `kreiss.layers.base.RecurrentLayer`.
 
@@ -47,6 +51,8 @@ class GatedNNRNN(GatedLayer):
         blocks: str = "exact",
         radius: str | float = "free",
         orthogonal: str = DEFAULT_METHOD,
+        real: Sequence[int] | None = None,
+        strength: float = STRENGTH,
         reset_bias: float = 2.0,
         keep_bias: float = 0.0,
         nonlinearity: str = "modrelu",
@@ -57,7 +63,7 @@ class GatedNNRNN(GatedLayer):
             input_size,
             hidden_size,
             num_layers,
-            make_set=partial(Schur, hidden_size, blocks, radius, orthogonal),
+            make_set=partial(Schur, hidden_size, blocks, radius, orthogonal, real=real, strength=strength),
             nonlinearity=nonlinearity,
             init=init,
             reset_bias=reset_bias,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
 
 from kreiss.layers.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Schur
 from kreiss.sets.orthogonal import DEFAULT_METHOD
+from kreiss.sets.schur import STRENGTH
 
 
 class NNRNN(RecurrentLayer):
@@ -21,12 +23,19 @@ class NNRNN(RecurrentLayer):
     Reference: Kerg et al. (2019), eqs. (1) and (5).
 
     Differs from the paper: with the default `blocks="exact"` the eigenvalues of V are exactly
-    γe^{±iθ}; eq. (5) as printed, `blocks="paper"`, does not control them.
+    γe^{±iθ}; eq. (5) as printed, `blocks="paper"`, does not control them. An exact 2×2 block holds a complex pair or a
+    double real eigenvalue: unless `real` says otherwise, a layer of even size has det V ≥ 0 and no simple real
+    eigenvalue, one of odd size has one, +γ. `NNRNN.from_torch` finds the blocks that a given matrix needs.
+
+    Starts: "henaff", "cayley", "random" and "identity" choose P, and V is normal; the first two give the same V: P then
+    commutes with Λ. "delay_line", "random_coupling" and "chain" are not normal, see `kreiss.Schur`.
 
     Args:
         blocks: "exact", "rotation" or "paper".
         radius: "free", or the modulus of every eigenvalue.
         orthogonal: how P is held, a method of `kreiss.Orthogonal`.
+        real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ; default (hidden_size mod 2, 0).
+        strength: size of T at the start "delay_line" or "random_coupling".
         others: see `kreiss.layers.base.RecurrentLayer`.
 
     Example:
@@ -45,6 +54,8 @@ class NNRNN(RecurrentLayer):
         blocks: str = "exact",
         radius: str | float = "free",
         orthogonal: str = DEFAULT_METHOD,
+        real: Sequence[int] | None = None,
+        strength: float = STRENGTH,
         nonlinearity: str = "modrelu",
         init: str = "henaff",
         **options: Unpack[LayerOptions],
@@ -53,7 +64,7 @@ class NNRNN(RecurrentLayer):
             input_size,
             hidden_size,
             num_layers,
-            make_set=partial(Schur, hidden_size, blocks, radius, orthogonal),
+            make_set=partial(Schur, hidden_size, blocks, radius, orthogonal, real=real, strength=strength),
             nonlinearity=nonlinearity,
             init=init,
             **options,

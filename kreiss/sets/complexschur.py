@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from kreiss import linalg
 from kreiss.errors import InputError, check_size
 from kreiss.sets import initial
 from kreiss.sets.base import Free_, Set, default_tolerance
-from kreiss.sets.schur import checked_radius
+from kreiss.sets.schur import COUPLED, STRENGTH, checked_radius, checked_strength
 from kreiss.sets.unitary import Unitary, checked_image
 
 
@@ -32,9 +33,14 @@ class ComplexSchur(Set):
     Altogether 2N² numbers for the 2N² dimensions of a complex matrix: phases of the columns of P change nothing that T
     does not hold, so P has none.
 
+    Initialisers: `henaff`, `cayley`, `random` and `identity` choose P and leave V normal; P of `henaff` is diagonal and
+    commutes with Λ, so that V = Λ. `delay_line`, T_{j+1,j} = strength, and `random_coupling`, E|T_jk|² = strength²/N,
+    have P = I and are not normal.
+
     Args:
         units: N, the number of complex units; matrices are real and of size n = 2N, see `Unitary`.
         radius: "free", or a number that fixes every γ.
+        strength: size of T at the start `delay_line` or `random_coupling`.
 
     Reference: Kerg et al. (2019), eq. (5) in the complex form of its footnotes, which their discussion proposes (i).
 
@@ -46,13 +52,14 @@ class ComplexSchur(Set):
         (torch.Size([8, 8]), True)
     """
 
-    initialisers = ("henaff", "cayley", "random", "identity")
+    initialisers = ("henaff", "cayley", "random", "identity", "delay_line", "random_coupling")
     index: Tensor
 
-    def __init__(self, units: int, radius: str | float = "free") -> None:
+    def __init__(self, units: int, radius: str | float = "free", *, strength: float = STRENGTH) -> None:
         super().__init__(2 * check_size("units", units))
         self.units = units
         self.radius = checked_radius(radius)
+        self.strength = checked_strength(strength)
         self.unitary = Unitary(units, "trivialization", diagonal=False)
         self.add_constant("index", partial(linalg.strictly_lower_index, units))
         shapes = {
@@ -132,9 +139,15 @@ class ComplexSchur(Set):
             role: torch.zeros(shape, dtype=torch.float64, device="cpu")
             for role, shape in zip(self.roles, self.shapes, strict=True)
         }
-        part["orthogonal"] = self.unitary.map.start(name, generator)[0]
+        part["orthogonal"] = self.unitary.map.start("identity" if name in COUPLED else name, generator)[0]
         if name != "identity":
             part["angle"] = initial.uniform(self.units, 0.0, 2 * math.pi, generator)
         if "radius" in part:
             part["radius"] += 1.0
+        if name == "delay_line":
+            rows, columns = np.tril_indices(self.units, -1)
+            part["coupling"][: len(rows)][rows == columns + 1] = self.strength
+        if name == "random_coupling":
+            drawn = torch.randn(self.shapes[-1], generator=generator, dtype=torch.float64, device="cpu")
+            part["coupling"] = drawn * self.strength / math.sqrt(2 * self.units)
         return tuple(part[role] for role in self.roles)

@@ -20,6 +20,8 @@ from kreiss.sets.orthogonal import DEFAULT_METHOD, Orthogonal
 from kreiss.sets.orthogonal_methods import Trivialization
 
 BLOCKS = ("exact", "rotation", "paper")
+COUPLED = ("chain", "delay_line", "random_coupling")  # starts that are not normal
+STRENGTH = 0.5  # of their T
 
 
 class Schur(Set):
@@ -37,6 +39,11 @@ class Schur(Set):
         κ   shear        one per 2×2 block                   starts at 0
         T   coupling     its entries, row by row             starts at 0
 
+    Initialisers: `henaff`, `cayley`, `random` and `identity` choose P and leave V normal. The blocks of `henaff` and
+    `cayley` are aligned with those of Λ and commute with them, so that both start at V = Λ: another P, the same V.
+    Non-normal starts have P = I: `delay_line` links each block to the next by `strength`, `random_coupling` draws
+    T ~ N(0, strength²/n) (both keep γ and θ), `chain` is a pure delay line, T_{i+1,i} = I₂, γ = 0 where it is free.
+
     Args:
         n: size of the matrix.
         blocks: "exact" (the form above, n² numbers of n² dimensions); "rotation" (κ = 0: blocks are
@@ -45,14 +52,14 @@ class Schur(Set):
         radius: "free", or a number that fixes every γ.
         orthogonal: how P is held, a method of `Orthogonal`.
         real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ, behind the 2×2 blocks;
-            default (n mod 2, 0).
+            default (n mod 2, 0). A set without 1×1 blocks has det V ≥ 0 and no simple real eigenvalue.
+        strength: size of T at the start `delay_line` or `random_coupling`.
         **options: options of the orthogonal method.
 
     Reference: Kerg et al. (2019), eqs. (4) and (5).
 
     Differs from the paper: `blocks="exact"` is the default, because eq. (5) as printed does not
-    control the spectrum (an in-block entry t of T moves the squared modulus of a pair from γ² to γ² + γ t sin θ). The
-    initialiser `chain` puts a delay line between neighbouring blocks, T_{i+1,i} = I₂, with γ = 0 where it is free.
+    control the spectrum (an in-block entry t of T moves the squared modulus of a pair from γ² to γ² + γ t sin θ).
 
     Note: a matrix has many real Schur forms, one per order of its eigenvalues. `right_inverse` and `contains` look at
     one of them. For "exact" and for "paper" with free radii any will do; for "rotation", and for "paper" with a fixed
@@ -68,7 +75,7 @@ class Schur(Set):
         [0.9, 0.9, 0.9, 0.9]
     """
 
-    initialisers = ("henaff", "cayley", "random", "identity", "chain")
+    initialisers = ("henaff", "cayley", "random", "identity", *COUPLED)
     index: Tensor
 
     def __init__(
@@ -79,12 +86,14 @@ class Schur(Set):
         orthogonal: str = DEFAULT_METHOD,
         *,
         real: Sequence[int] | None = None,
+        strength: float = STRENGTH,
         **options: Any,
     ) -> None:
         super().__init__(n)
         check_name("form of blocks", blocks, BLOCKS)
         self.blocks = blocks
         self.radius = checked_radius(radius)
+        self.strength = checked_strength(strength)
         self.positive, self.negative = _checked_real(n, real)
         self.pairs = (n - self.positive - self.negative) // 2
         self.orthogonal = Orthogonal(n, orthogonal, **options)
@@ -297,18 +306,32 @@ class Schur(Set):
             role: torch.zeros(shape, dtype=torch.float64, device="cpu")
             for role, shape in zip(self.roles, self.shapes, strict=True)
         }
-        zeros["orthogonal"] = self.orthogonal._initial("identity" if name == "chain" else name, generator)[0]
+        zeros["orthogonal"] = self.orthogonal._initial("identity" if name in COUPLED else name, generator)[0]
         if name != "identity":
             zeros["angle"] = initial.uniform(self.pairs, 0.0, 2 * math.pi, generator)
         if "radius" in zeros:
             zeros["radius"] += 0.0 if name == "chain" else 1.0
-        if name == "chain":
-            delay = initial.chain(self.pairs, generator=generator) if self.pairs else torch.zeros(0, 0)
-            t = np.zeros((self.n, self.n))
-            t[: 2 * self.pairs, : 2 * self.pairs] = np.kron(delay.numpy(), np.eye(2))
+        if name in COUPLED:
+            t = self._gaussian(generator) if name == "random_coupling" else self._linked(name)
             in_block = 0 if self.blocks == "paper" else self.pairs
-            zeros["coupling"] = torch.from_numpy(t.reshape(-1)[linalg.strictly_lower_index(self.n, in_block)])
+            zeros["coupling"] = t.flatten()[linalg.strictly_lower_index(self.n, in_block)]
         return tuple(zeros[role] for role in self.roles)
+
+    def _linked(self, name: str) -> Tensor:
+        """T of a delay line from block to block; `chain` links the 2×2 blocks alone, with strength 1."""
+        rows = np.arange(1, self.n if name == "delay_line" else 2 * self.pairs)
+        sources = rows - np.where(rows < 2 * self.pairs, 2, 1)
+        linked = sources >= 0
+        t = torch.zeros(self.n, self.n, dtype=torch.float64, device="cpu")
+        t[rows[linked], sources[linked]] = self.strength if name == "delay_line" else 1.0
+        return t
+
+    def _gaussian(self, generator: torch.Generator | None) -> Tensor:
+        """T ~ N(0, strength²/n), zero inside the blocks of every form, so that Λ keeps its eigenvalues."""
+        drawn = torch.randn(self.n, self.n, generator=generator, dtype=torch.float64, device="cpu")
+        t, below = torch.zeros(self.n**2, dtype=torch.float64), linalg.strictly_lower_index(self.n, self.pairs)
+        t[below] = drawn.flatten()[below] * self.strength / math.sqrt(self.n)
+        return t
 
     def extra_repr(self) -> str:
         return f"{self.n}, blocks={self.blocks!r}, radius={self.radius!r}, real=({self.positive}, {self.negative})"
@@ -332,6 +355,15 @@ def checked_radius(radius: str | float) -> str | float:
             'Pass the modulus of every eigenvalue, such as 1.0, or "free".'
         )
     return float(radius)
+
+
+def checked_strength(strength: float) -> float:
+    """`strength` if it is a number."""
+    if isinstance(strength, bool) or not isinstance(strength, (int, float)) or not math.isfinite(strength):
+        raise InputError(
+            f"`strength` must be a finite number; got strength={strength!r}. Pass, for example, {STRENGTH}."
+        )
+    return float(strength)
 
 
 def _checked_real(n: int, real: Sequence[int] | None) -> tuple[int, int]:
