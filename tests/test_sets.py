@@ -434,6 +434,15 @@ def test_from_dense_orders_the_blocks_pairs_first_then_real(seed, n, digits):
     assert not core.triu(2).any()
 
 
+@pytest.mark.parametrize("below", [-1e-16, -1e-12, 2.0])
+def test_from_dense_is_exact_where_a_negative_eigenvalue_is_almost_double(below):
+    # the angle is π − 1e-8 then, and its sine has eight digits
+    w = torch.tensor([[-1.3, 3.1], [below, -1.3]], dtype=F64)
+    for matrix in (w, w.mT.contiguous()):
+        made, free = kreiss.Schur.from_dense(matrix)
+        assert (made(*free) - matrix).abs().max() <= 1e-14
+
+
 def test_from_dense_keeps_single_precision():
     w = torch.randn(9, 9, generator=seeded(0))
     made, free = kreiss.Schur.from_dense(w)

@@ -286,7 +286,7 @@ class Schur(Set):
             angle, gamma = np.arctan2(beta, a), np.hypot(a, beta)
             shear = np.zeros(self.pairs)  # κ of a block with sin θ = 0 is arbitrary
             turns = beta != 0
-            shear[turns] = (np.log(np.abs(b[turns])) - np.log(np.abs(c[turns]))) / 2
+            shear[turns] = _shear(b[turns], c[turns], gamma[turns] * np.sin(angle[turns]))
         real = np.abs(core.diagonal()[2 * self.pairs :])
         in_block = 0 if self.blocks == "paper" else self.pairs
         coupling = t.reshape(-1)[linalg.strictly_lower_index(self.n, in_block)]
@@ -417,6 +417,17 @@ def _equalise_diagonal(core: np.ndarray, p: np.ndarray, i: int) -> None:
     core[:, plane] = core[:, plane] @ rotation
     p[:, plane] = p[:, plane] @ rotation
     core[i, i] = core[i + 1, i + 1] = (core[i, i] + core[i + 1, i + 1]) / 2
+
+
+def _shear(upper: np.ndarray, lower: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """κ with e^κ·across = |upper| or e^{−κ}·across = |lower|, whichever is larger; both up to rounding of the angle.
+
+    An angle near π is known to 1e-16 and its sine, when it is 1e-8, to 1e-8 only. That error belongs to the entry
+    that is small.
+    """
+    larger = np.maximum(np.abs(upper), np.abs(lower))
+    kappa = np.log(larger) - np.log(np.abs(across))
+    return np.where(np.abs(upper) >= np.abs(lower), kappa, -kappa)
 
 
 def _structure(core: np.ndarray) -> tuple[int, int]:
