@@ -252,6 +252,19 @@ def pack_skew_hermitian(a: Tensor, index: Tensor) -> Tensor:
     return torch.cat([lower.real, lower.imag, a.diagonal().imag / math.sqrt(2)])
 
 
+def unitary_log(p: Tensor) -> Tensor:
+    """The skew-Hermitian A with exp(A) = P for a unitary P, eigenvalues iθ with θ in [−π, π].
+
+    Through the Schur form, which for a unitary matrix is diagonal up to rounding, so that its basis is orthonormal even
+    where eigenvalues meet.
+    """
+    from scipy.linalg import schur
+
+    t, q = schur(p.detach().cpu().to(torch.complex128).numpy(), output="complex")
+    a = (q * (1j * np.angle(t.diagonal()))) @ q.conj().T
+    return torch.from_numpy((a - a.conj().T) / 2).to(p)
+
+
 # ---------------------------------------------------------------- real Schur form
 
 

@@ -182,6 +182,7 @@ UNITARY: dict[str, Callable[..., Any]] = {
     "eurnn": lambda *sizes, **options: kreiss.EURNN(*sizes, capacity=sizes[1], **options),  # the full one
     "eurnn-fft": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, **options),
     "fullurnn": kreiss.FullURNN,
+    "fullurnn-expm": lambda *sizes, **options: kreiss.FullURNN(*sizes, unitary="expm", **options),
 }
 by_unitary_layer = pytest.mark.parametrize("name", UNITARY)
 
@@ -190,9 +191,10 @@ by_unitary_layer = pytest.mark.parametrize("name", UNITARY)
 def test_the_error_is_rounding_alone_after_ten_thousand_steps(name):
     layer = UNITARY[name](2, 3)
     held, free = layer.sets["l0"], layer._free("l0")
-    optimizer = torch.optim.RMSprop(free, lr=1e-3)
+    longer = 50 if name == "fullurnn-expm" else 1  # nothing adds up in an exponential: fewer and longer steps will do
+    optimizer = torch.optim.RMSprop(free, lr=1e-3 * longer)
     target = initial.random_unitary(3, seeded(1)).to(torch.complex64)
-    for _ in range(10_000):
+    for _ in range(10_000 // longer):
         optimizer.zero_grad()
         torch.view_as_real(held.complex(*free) - target).square().sum().backward()
         optimizer.step()
@@ -211,6 +213,28 @@ def test_ten_thousand_multiplicative_steps_leave_rounding_alone():
             optimizer.step()
     assert layer.constraint_error() <= 1e-5
     assert (matrix.mH @ matrix - torch.eye(8)).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_fullurnn_with_expm_is_the_exponential_of_a_combination_of_a_basis_of_the_lie_algebra(n):
+    layer = kreiss.FullURNN(2, n, unitary="expm", **double)
+    numbers = layer.unitary_l0.detach()
+    basis = [skew_hermitian(row, n) for row in np.eye(n * n)]
+    assert np.linalg.matrix_rank(np.reshape([np.stack([t.real, t.imag]) for t in basis], (n * n, -1))) == n * n
+    a = sum(float(number) * t for number, t in zip(numbers, basis, strict=True))
+    assert np.allclose(a, -a.conj().T)
+    values, vectors = np.linalg.eigh(-1j * a)
+    expected = (vectors * np.exp(1j * values)) @ vectors.conj().T
+    assert np.allclose(linalg.complex_part(layer.weight_hh_l0.detach()), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("values", [[1, 1, 1, 1], [-1, -1, 1j, 1j], [-1, -1, -1, -1], [1, 1j, -1j, -1]])
+def test_the_logarithm_takes_eigenvalues_that_meet_and_minus_one(values):
+    q = initial.random_unitary(4, seeded(5))
+    p = (q * torch.tensor(values)) @ q.mH
+    made = kreiss.Unitary(4, "expm")
+    image = linalg.real_image(p)
+    assert torch.allclose(made(*made.right_inverse(image)), image, atol=1e-12)
 
 
 @by_unitary_layer
@@ -261,7 +285,7 @@ def nearest(make: Callable[[int], nn.Module], target: Tensor, *, starts: int, st
 
 
 @pytest.mark.parametrize("kind", ["orthogonal", "unitary"])
-@pytest.mark.parametrize("name", ["scurnn", "eurnn"])
+@pytest.mark.parametrize("name", ["scurnn", "eurnn", "fullurnn-expm"])
 def test_full_capacity_reaches_a_random_special_matrix_by_gradient_descent(name, kind):
     def make(seed: int) -> nn.Module:
         return UNITARY[name](2, 8, init="random", generator=seeded(seed), **double)
@@ -293,7 +317,7 @@ def dimensions(layer: nn.Module) -> int:
 
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_full_capacity_has_all_n_squared_dimensions(n):
-    for name in ("scurnn", "eurnn", "fullurnn"):
+    for name in ("scurnn", "eurnn", "fullurnn", "fullurnn-expm"):
         assert dimensions(moved(UNITARY[name](1, n, init="random", generator=seeded(1), **double))) == n**2
 
 
@@ -518,6 +542,14 @@ def test_a_closure_is_called_and_matrices_without_gradient_stay():
         (
             lambda: kreiss.optim.Stiefel(kreiss.RNN(2, 3), lr=0.1),
             r"must have recurrent matrices around a base point; got one without\. Pass a FullURNN",
+        ),
+        (
+            lambda: kreiss.optim.Stiefel(kreiss.FullURNN(2, 3, unitary="expm"), lr=0.1),
+            r"must have recurrent matrices around a base point; got one without\.",
+        ),
+        (
+            lambda: kreiss.FullURNN(2, 3, unitary="mesh"),
+            r"way to hold V .*'mesh'",
         ),
         (
             lambda: kreiss.EURNN(2, 4, capacity=2, fft=True),

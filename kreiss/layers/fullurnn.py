@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
+from kreiss.errors import check_name
 from kreiss.layers.base import LayerOptions
 from kreiss.layers.complexlayer import ComplexLayer
 from kreiss.sets import Unitary
@@ -19,14 +20,18 @@ class FullURNN(ComplexLayer):
     step; U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. `unitary_l{k}` are N² numbers around a base point. See
     `kreiss.layers.complexlayer.ComplexLayer` for complex states as pairs of reals.
 
-    Reference: Wisdom et al. (2016).
+    Reference: Wisdom et al. (2016); Hyland & Rätsch (2017).
 
     Differs: V is held as B·Cayley(A) with a base point B, so any other optimiser trains it too and keeps it unitary;
     with `Stiefel`, which moves B at every step, it is the published multiplicative update. The base point is polished
     when it moves, so rounding does not add up. The state starts at zero (or `hx`) and is not trained.
 
+    `unitary="expm"` is the network of Hyland & Rätsch (2017): V = exp(Σ ν_j T_j) over a basis T_j of the Lie algebra
+    u(N), with the N² numbers ν_j in `unitary_l{k}`, trained by any optimiser but `Stiefel`.
+
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
+        unitary: how V is held, "trivialization" or "expm".
         init: "random" (Haar), "henaff", "cayley" or "identity".
         others: see `kreiss.layers.base.RecurrentLayer`.
 
@@ -46,15 +51,17 @@ class FullURNN(ComplexLayer):
         hidden_size: int,
         num_layers: int = 1,
         *,
+        unitary: str = "trivialization",
         nonlinearity: str = "cmodrelu",
         init: str = "random",
         **options: Unpack[LayerOptions],
     ) -> None:
+        check_name("way to hold V", unitary, ("trivialization", "expm"))
         super().__init__(
             input_size,
             hidden_size,
             num_layers,
-            make_set=partial(Unitary, hidden_size, "trivialization"),
+            make_set=partial(Unitary, hidden_size, unitary),
             nonlinearity=nonlinearity,
             init=init,
             **options,

@@ -1,4 +1,4 @@
-"""Unitary matrices, held by any of five methods, as real ones of twice the size."""
+"""Unitary matrices, held by any of six methods, as real ones of twice the size."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from torch import Tensor
 from kreiss import linalg
 from kreiss.errors import InputError, check_name, check_size, check_square
 from kreiss.sets.base import Free_, Set, default_tolerance
-from kreiss.sets.unitary_methods import UnitaryMethod, UnitaryScaledCayley, UnitaryTrivialization
+from kreiss.sets.unitary_methods import UnitaryExponential, UnitaryMethod, UnitaryScaledCayley, UnitaryTrivialization
 from kreiss.sets.unitary_products import Butterfly, Fourier, Mesh, Product
 
 UNITARY_METHODS: dict[str, type[UnitaryMethod]] = {
     "trivialization": UnitaryTrivialization,
+    "expm": UnitaryExponential,
     "scaled_cayley": UnitaryScaledCayley,
     "fourier": Fourier,
     "mesh": Mesh,
@@ -30,12 +31,13 @@ class Unitary(Set):
     Methods::
 
         trivialization   B·r(A), B a fixed base point        N² numbers
+        expm             exp(A)                              N²
         scaled_cayley    (I + A)⁻¹(I − A)·D, phases D        N² + N
         fourier          D₃R₂F⁻¹D₂ΠR₁FD₁                     7N
         mesh             D·L_m···L₁, rotations of neighbours about N(m + 1); capacity (N): m
         butterfly        D·L_m···L₁, m = log₂ N distances    about N(log₂ N + 1)
 
-    A is skew-Hermitian. The first two and a mesh of full capacity hold every unitary matrix.
+    A is skew-Hermitian. The first three and a mesh of full capacity hold every unitary matrix.
 
     Args:
         units: N, the number of complex units. Matrices are real and of size n = 2N: entry c of the complex matrix is
@@ -43,8 +45,9 @@ class Unitary(Set):
         method: one of the names above.
         **options: options of the method.
 
-    Reference: trivialization, Wisdom et al. (2016) and Lezcano-Casado (2019); scaled_cayley, Maduranga, Helfrich & Ye
-    (2019); fourier, Arjovsky, Shah & Bengio (2016); mesh and butterfly, Jing et al. (2017).
+    Reference: trivialization, Wisdom et al. (2016) and Lezcano-Casado (2019); expm, Hyland & Rätsch (2017);
+    scaled_cayley, Maduranga, Helfrich & Ye (2019); fourier, Arjovsky, Shah & Bengio (2016); mesh and butterfly, Jing et
+    al. (2017).
 
     Example:
         >>> import kreiss, torch

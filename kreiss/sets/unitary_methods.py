@@ -1,4 +1,4 @@
-"""Two ways to hold any unitary matrix with free numbers, behind one small interface.
+"""Three ways to hold any unitary matrix with free numbers, behind one small interface.
 
 A method has free tensors with `names`, `roles` and `shapes`, and `forward(*free) -> P` (complex n×n),
 `inverse(P, tol) -> free` (P complex128, unitary to `tol`), `start(name, generator) -> free` for each of its
@@ -90,6 +90,28 @@ class UnitaryTrivialization(UnitaryMethod):
         moved = self(*free)
         self.base.copy_(torch.view_as_real(linalg.newton_schulz(moved) if project else moved))
         free[0].zero_()
+
+
+class UnitaryExponential(UnitaryMethod):
+    """P = exp(A), A = Σ ν_j T_j over a basis of the Lie algebra u(n) (Hyland & Rätsch 2017): all unitary matrices.
+
+    The n² numbers ν_j are the real and imaginary parts of the skew-Hermitian A below its diagonal and, over √2, the
+    imaginary ones on it, so that all T_j have the same norm.
+    """
+
+    names, roles = ("unitary",), ("orthogonal",)
+    index: Tensor
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.shapes = ((n * n,),)
+        self.add_constant("index", partial(linalg.strictly_lower_index, n))
+
+    def forward(self, *free: Tensor) -> Tensor:
+        return linalg.expm_skew(linalg.skew_hermitian(free[0], self.constant("index", free[0].device), self.n))
+
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Free_:
+        return (linalg.pack_skew_hermitian(linalg.unitary_log(p), self.constant("index", p.device)),)
 
 
 class UnitaryScaledCayley(UnitaryMethod):
