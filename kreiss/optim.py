@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from kreiss import linalg
-from kreiss.errors import InputError
+from kreiss.errors import InputError, check_name
+
+SMOOTHED = ("gradient", "coordinates")
 
 
 class Stiefel(torch.optim.Optimizer):
@@ -30,6 +32,9 @@ class Stiefel(torch.optim.Optimizer):
         lr: λ.
         alpha: if given, gradients are first divided by the root of their running mean square, decaying by alpha, as in
             RMSprop; W stays on the manifold all the same.
+        smooth: what of a module is divided so: "gradient", the entries of G (real and imaginary parts apart) before
+            S is formed, as Wisdom et al. do; or "coordinates", the entries of the skew matrix, which is what
+            torch.optim.RMSprop does with a base point that moves at every step.
         eps: added to that root.
         polish_every: steps between polishes of plain parameters; 0 for none.
 
@@ -50,6 +55,7 @@ class Stiefel(torch.optim.Optimizer):
         lr: float,
         *,
         alpha: float | None = None,
+        smooth: str = "gradient",
         eps: float = 1e-8,
         polish_every: int = 100,
     ) -> None:
@@ -57,7 +63,11 @@ class Stiefel(torch.optim.Optimizer):
             raise InputError(f"`lr` must be positive; got lr={lr}. Pass a learning rate such as 0.01.")
         if alpha is not None and not 0 <= alpha < 1:
             raise InputError(f"`alpha` must be in [0, 1); got alpha={alpha}. Pass, for example, 0.9, or None.")
+        check_name("kind of smoothing", smooth, SMOOTHED)
         self._owners = _owners(params) if isinstance(params, nn.Module) else []
+        self._watched: dict[Tensor, Watched] = {}
+        if alpha is not None and smooth == "gradient":
+            self._watched = {p: Watched(p, layer) for layer, owned in self._owners for p in owned}
         if isinstance(params, nn.Module):
             params = [parameter for _, owned in self._owners for parameter in owned]
             if not params:
@@ -65,7 +75,8 @@ class Stiefel(torch.optim.Optimizer):
                     "a module must have recurrent matrices around a base point; got one without. Pass a FullURNN, "
                     "an ExpRNN, or the matrices themselves."
                 )
-        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps, "polish_every": polish_every})
+        defaults = {"lr": lr, "alpha": alpha, "smooth": smooth, "eps": eps, "polish_every": polish_every}
+        super().__init__(params, defaults)
         if not self._owners:
             for group in self.param_groups:
                 for w in group["params"]:
@@ -82,10 +93,10 @@ class Stiefel(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                grad = self._scaled(parameter, group)
                 if self._owners:  # numbers of a base point: at A = 0 a step of A is the Cayley step of the matrix
-                    parameter.sub_(group["lr"] * grad)
+                    parameter.sub_(group["lr"] * self._coordinates(parameter, group))
                 else:
+                    grad = self._scaled(parameter, parameter.grad, group)
                     parameter.copy_(cayley_step(parameter, grad, group["lr"]))
                     self._polish(parameter, group["polish_every"])
         for layer, owned in self._owners:
@@ -93,21 +104,89 @@ class Stiefel(torch.optim.Optimizer):
                 layer.rebase()
         return loss
 
-    def _scaled(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-        grad: Tensor = parameter.grad  # type: ignore[assignment]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # states saved before there was a choice
+            group.setdefault("smooth", "coordinates" if getattr(self, "_owners", []) else "gradient")
+        for parameter, kept in self.state.items():  # then the two parts of a complex number shared one mean square
+            if parameter.is_complex() and "mean_square" in kept and kept["mean_square"].shape == parameter.shape:
+                kept["mean_square"] = torch.stack([kept["mean_square"] / 2] * 2, -1)
+
+    def _coordinates(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+        """The gradient of skew coordinates: their own, smoothed or not, or that of a smoothed G."""
+        assert parameter.grad is not None
+        if group["alpha"] is None or group["smooth"] == "coordinates":
+            return self._scaled(parameter, parameter.grad, group)
+        watched = self._watched[parameter]
+        return watched.coordinates(self._scaled(parameter, watched.gradient(), group))
+
+    def _scaled(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
         if group["alpha"] is None:
             return grad
+        numbers = torch.view_as_real(grad) if grad.is_complex() else grad
         state = self.state[parameter]
         if "mean_square" not in state:
-            state["mean_square"] = torch.zeros_like(grad.abs())
-        mean = state["mean_square"].lerp_(grad.abs() ** 2, 1 - group["alpha"])
-        return grad / (mean.sqrt() + group["eps"])
+            state["mean_square"] = torch.zeros_like(numbers)
+        mean = state["mean_square"].lerp_(numbers.square(), 1 - group["alpha"])
+        scaled = numbers / (mean.sqrt() + group["eps"])
+        return torch.view_as_complex(scaled) if grad.is_complex() else scaled
 
     def _polish(self, parameter: Tensor, period: int) -> None:
         count = self.state[parameter].get("steps", 0) + 1
         self.state[parameter]["steps"] = count
         if period and count % period == 0:
             parameter.copy_(linalg.newton_schulz(parameter))
+
+
+class Watched:
+    """The gradient G of a matrix held around a base point, which its skew coordinates do not keep.
+
+    G is taken as it passes in the backward pass; it adds up from when the gradient of the coordinates was last cleared.
+    """
+
+    def __init__(self, parameter: nn.Parameter, layer: nn.Module) -> None:
+        self.parameter = parameter
+        self.map: Any = None  # from coordinates to the matrix
+        self.passing: Tensor | None = None
+        self.total: Tensor | None = None
+        for module in layer.modules():
+            if "base" in module._buffers:
+                module.register_forward_hook(self._made)
+        parameter.register_post_accumulate_grad_hook(self._arrived)
+
+    def _made(self, module: nn.Module, free: tuple[Tensor, ...], matrix: Tensor) -> None:
+        if free[0] is self.parameter and matrix.requires_grad:
+            self.map = module
+            matrix.register_hook(self._passed)
+
+    def _passed(self, grad: Tensor) -> None:
+        if self.parameter.grad is None or not self.parameter.grad.any():
+            self.total = None
+        self.passing = grad if self.passing is None else self.passing + grad
+
+    def _arrived(self, parameter: Tensor) -> None:
+        if self.passing is not None:
+            self.total = self.passing if self.total is None else self.total + self.passing
+        self.passing = None
+
+    def gradient(self) -> Tensor:
+        """G, scaled as the gradient of the coordinates was since (clipped, or freed of a loss scale)."""
+        grad = self.parameter.grad
+        if self.total is not None and grad is not None:
+            seen = self.coordinates(self.total)
+            factor = (grad * seen).sum() / seen.square().sum().clamp(min=torch.finfo(seen.dtype).tiny)
+            if (grad - factor * seen).norm() <= 1e-3 * grad.norm():
+                return self.total * factor
+        raise InputError(
+            "the gradient of the coordinates must come from the matrix alone, by backward(), after they were cleared; "
+            'got another one. Clear gradients before each backward pass, or use smooth="coordinates".'
+        )
+
+    @torch.enable_grad()
+    def coordinates(self, gradient: Tensor) -> Tensor:
+        """The gradient of the coordinates that belongs to one of the matrix."""
+        free = self.parameter.detach().requires_grad_()
+        return torch.autograd.grad(self.map.forward(free), free, gradient)[0]  # forward: nothing of this is watched
 
 
 def cayley_step(w: Tensor, grad: Tensor, lr: float) -> Tensor:

@@ -459,6 +459,71 @@ def test_a_step_of_fullurnn_is_the_step_of_its_matrix():
         assert torch.allclose(linalg.complex_part(layer.weight_hh_l0), matrix, atol=1e-10)
 
 
+def test_smoothing_in_fullurnn_is_that_of_the_gradient_of_its_matrix():
+    layer, target = kreiss.FullURNN(2, 5, **double), initial.random_unitary(5, seeded(1))
+    optimizer = kreiss.optim.Stiefel(layer, lr=0.05, alpha=0.9)
+    mean, eye = np.zeros((5, 5, 2)), np.eye(5)
+    for step in range(10):
+        before = linalg.complex_part(layer.weight_hh_l0.detach()).numpy()
+        optimizer.zero_grad()
+        for weight in (0.3, 0.7):  # two passes whose gradients add up
+            (weight * (layer.weight_hh_l0 - linalg.real_image(target)).square().sum() / 2).backward()
+        clipped = 1.0
+        if step == 5:
+            clipped = 0.1 / float(nn.utils.clip_grad_norm_(layer.parameters(), 0.1))
+        optimizer.step()
+        g = 2 * (before - target.numpy()) * clipped
+        parts = np.stack([g.real, g.imag], -1)
+        mean = 0.9 * mean + 0.1 * parts**2
+        g = (parts / (np.sqrt(mean) + 1e-8)) @ [1, 1j]
+        s = g @ before.conj().T - before @ g.conj().T
+        expected = np.linalg.inv(eye + 0.025 * s) @ (eye - 0.025 * s) @ before
+        assert np.allclose(linalg.complex_part(layer.weight_hh_l0.detach()), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["exprnn", "nnrnn", "complexnnrnn"])
+def test_smoothing_by_gradient_works_for_every_matrix_around_a_base_point(name):
+    layers = [REGISTRY[name](2, 4, 2, init="random", generator=seeded(0), **double) for _ in range(2)]
+    optimizers = [
+        kreiss.optim.Stiefel(layer, lr=1e-3, alpha=0.9, smooth=smooth)
+        for layer, smooth in zip(layers, ("gradient", "coordinates"), strict=True)
+    ]
+    x = torch.randn(6, 3, 2, generator=seeded(1), dtype=F64)
+    for layer, optimizer in zip(layers, optimizers, strict=True):
+        losses = []
+        for _ in range(20):
+            layer.zero_grad()
+            loss = (layer(x)[0] + layer(2 * x)[0] - 1).square().mean()  # two matrices, one backward pass
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0]
+        assert layer.constraint_error() < 1e-12
+    assert not torch.allclose(layers[0].weight_hh_l0, layers[1].weight_hh_l0, atol=1e-6)
+
+
+def test_a_gradient_that_is_not_of_the_matrix_alone_is_refused_when_that_is_smoothed():
+    layer = kreiss.FullURNN(2, 3, generator=seeded(0), **double)
+    optimizer = kreiss.optim.Stiefel(layer, lr=0.01, alpha=0.9)
+    layer(torch.randn(4, 2, 2, **double))[0].square().sum().backward()
+    layer.unitary_l0.grad += torch.linspace(-3, 3, 9, dtype=F64)
+    with pytest.raises(kreiss.InputError, match=r"must come from the matrix alone.*smooth=\"coordinates\""):
+        optimizer.step()
+
+
+def test_the_state_of_an_optimiser_saved_before_smoothing_could_be_chosen_is_taken_up_as_it_was():
+    layer = kreiss.FullURNN(2, 3, **double)
+    old = kreiss.optim.Stiefel(layer, lr=0.01, alpha=0.9, smooth="coordinates")
+    layer(torch.randn(4, 2, 2, **double))[0].square().sum().backward()
+    old.step()
+    state = old.state_dict()
+    del state["param_groups"][0]["smooth"]
+    new = kreiss.optim.Stiefel(layer, lr=0.01, alpha=0.9)
+    new.load_state_dict(state)
+    assert new.param_groups[0]["smooth"] == "coordinates"
+    new.step()
+
+
 @pytest.mark.parametrize("alpha", [None, 0.9])
 def test_ordinary_descent_that_moves_the_base_point_every_step_is_the_same(alpha):
     layers = [kreiss.FullURNN(2, 5, generator=seeded(3), **double) for _ in range(2)]
@@ -467,7 +532,7 @@ def test_ordinary_descent_that_moves_the_base_point_every_step_is_the_same(alpha
     if alpha is not None:
         ordinary = torch.optim.RMSprop([free], lr=0.05, alpha=alpha)
     kreiss.rebase_every(layers[1], ordinary, 1)
-    optimizers = [kreiss.optim.Stiefel(layers[0], lr=0.05, alpha=alpha), ordinary]
+    optimizers = [kreiss.optim.Stiefel(layers[0], lr=0.05, alpha=alpha, smooth="coordinates"), ordinary]
     for step in range(10):
         x = torch.randn(4, 2, 2, generator=seeded(step), dtype=F64)
         for layer, optimizer in zip(layers, optimizers, strict=True):

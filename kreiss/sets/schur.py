@@ -122,7 +122,8 @@ class Schur(Set):
 
     def forward(self, *free: Tensor) -> Tensor:
         hold = self.orthogonal.map
-        by_cayley = isinstance(hold, Trivialization) and hold.retraction == "cayley"
+        # not where P is watched (by an optimiser that needs its gradient): the closed form does not make P on its own
+        by_cayley = isinstance(hold, Trivialization) and hold.retraction == "cayley" and not hold._forward_hooks
         if by_cayley and derivatives.ordinary() and not any(tensor.is_meta for tensor in free):
             self.check_free(free)
             return Conjugation.apply(self, hold.base, hold.constant("index", free[0].device), *free)
