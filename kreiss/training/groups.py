@@ -78,7 +78,7 @@ def penalty(model: nn.Module, radius: float, *, reduction: str = "sum") -> Tenso
     Args:
         model: any module.
         radius: δ.
-        reduction: over the blocks of one matrix, "sum" (the paper) or "mean" (its released code).
+        reduction: over the blocks of one matrix, "sum" (the paper and its released code) or "mean".
             Matrices are summed.
 
     Example:
