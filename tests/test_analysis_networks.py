@@ -75,6 +75,58 @@ def test_a_model_with_one_layer_inside_is_taken_apart():
         analysis.dynamics(nn.Sequential(nn.GRU(3, 4), nn.GRU(4, 3)))
 
 
+def of_both_layouts(name: str) -> tuple[nn.Module, nn.Module]:
+    """Two layers with the same weights, one time first and one batch first."""
+    options = {"dtype": torch.float64}
+    first = NETWORKS[name](**options)
+    other = NETWORKS[name](**options, **({} if first.batch_first else {"batch_first": True}))
+    other.load_state_dict(first.state_dict())
+    first.batch_first, other.batch_first = False, True
+    return first, other
+
+
+@every_network
+def test_a_batch_first_network_is_analysed_as_the_same_network_time_first(name):
+    time_first, batch_first = of_both_layouts(name)
+    x = driven(6, 3)
+    expected = analysis.input_sensitivity(time_first, x).norms
+    found = analysis.input_sensitivity(batch_first, x.transpose(0, 1)).norms
+    assert found.shape == (6, 6)
+    assert torch.allclose(found, expected, atol=1e-12)
+
+
+EVERY_ANALYSIS = {
+    "step_jacobians": lambda net, x: analysis.step_jacobians(net, x).state,
+    "input_sensitivity": lambda net, x: analysis.input_sensitivity(net, x).by_lag,
+    "memory_horizon": lambda net, x: torch.tensor(float(analysis.memory_horizon(net, x) or -1)),
+    "input_output_jacobian": lambda net, x: analysis.input_output_jacobian(net, x),
+    "singular_spectra": lambda net, x: analysis.singular_spectra(net, x).product,
+    "lyapunov_spectrum": lambda net, x: analysis.lyapunov_spectrum(net, x, warmup=2).exponents,
+    "hidden_transients": lambda net, x: analysis.hidden_transients(net, x).norm_mean,
+    "perturbation_growth": lambda net, x: analysis.perturbation_growth(net, x).growth,
+    "gradient_flow": lambda net, x: (
+        analysis.gradient_flow(net, x, lambda y: (y[:, -1] if net.batch_first else y[-1]).square().sum()).norms
+    ),
+}
+
+
+@pytest.mark.parametrize("analyse", EVERY_ANALYSIS.values(), ids=EVERY_ANALYSIS)
+@pytest.mark.parametrize("name", ["nnrnn", "torch-lstm"])
+def test_every_analysis_reads_the_layout_of_the_layer(name, analyse):
+    time_first, batch_first = of_both_layouts(name)
+    x = driven(7, 3)
+    assert torch.allclose(analyse(time_first, x), analyse(batch_first, x.transpose(0, 1)), atol=1e-12)
+
+
+def test_symbols_and_single_sequences_of_a_batch_first_network_are_taken():
+    system = analysis.dynamics(nn.GRU(3, 4, batch_first=True))
+    symbols = torch.tensor([[0, 1, 2, 2]])
+    assert system.inputs(symbols).shape == (4, 1, 3)
+    assert system.inputs(symbols[0]).shape == (4, 1, 3)
+    assert system.inputs(torch.ones(4, 3)).shape == (4, 1, 3)
+    assert system.time_first().inputs(symbols).shape == (1, 4, 3)
+
+
 def test_analysis_leaves_the_network_as_it_was():
     layer = nn.LSTM(3, 4, num_layers=2, dropout=0.5)
     before = {name: value.clone() for name, value in layer.state_dict().items()}
@@ -131,7 +183,7 @@ def test_bad_input_is_one_sentence(call, error, message):
 
 @every_network
 def test_step_jacobians_agree_with_central_differences(name):
-    system = analysis.dynamics(network(name))
+    system = analysis.dynamics(network(name)).time_first()
     x, start = driven(1), away_from_kinks(system, 2)
     found = analysis.step_jacobians(system, x, start)
     delta = 1e-6
@@ -147,7 +199,7 @@ def test_step_jacobians_agree_with_central_differences(name):
 
 @every_network
 def test_the_heat_map_is_what_autograd_finds_through_the_whole_sequence(name):
-    system = analysis.dynamics(network(name))
+    system = analysis.dynamics(network(name)).time_first()
     x = driven(5, 1)
     found = analysis.input_sensitivity(system, x)
 
@@ -169,8 +221,7 @@ def test_the_heat_map_is_what_autograd_finds_through_the_whole_sequence(name):
 
 @every_network
 def test_gradients_through_time_agree_with_autograd_and_with_differences(name):
-    layer = network(name)
-    system = analysis.dynamics(layer)
+    system = analysis.dynamics(network(name)).time_first()
     x, start = driven(6), away_from_kinks(system, 2)
     weight = torch.randn(1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
@@ -387,7 +438,7 @@ def test_a_slow_point_is_told_from_a_fixed_one():
 @every_network
 def test_every_network_can_be_searched_for_fixed_points(name):
     found = analysis.fixed_points(network(name), count=16, descent=30, newton=10)
-    system = analysis.dynamics(network(name))
+    system = analysis.dynamics(network(name)).time_first()
     assert found.moduli.shape == (len(found), system.state_size)
 
 
@@ -406,7 +457,7 @@ def test_dimensionality_counts_directions():
 
 @every_network
 def test_hidden_transients_describe_the_states(name):
-    found = analysis.hidden_transients(network(name), driven(9, 4))
+    found = analysis.hidden_transients(analysis.dynamics(network(name)).time_first(), driven(9, 4))
     assert found.norm_mean.shape == (10,)
     assert float(found.norm_mean[3]) == pytest.approx(float(found.states[3].norm(dim=1).mean()))
     assert float(found.unit_deviation[3]) == pytest.approx(
@@ -416,7 +467,7 @@ def test_hidden_transients_describe_the_states(name):
 
 @every_network
 def test_perturbations_of_every_network_start_at_one(name):
-    system = analysis.dynamics(network(name))
+    system = analysis.dynamics(network(name)).time_first()
     found = analysis.perturbation_growth(system, driven(5), state=away_from_kinks(system, 2), directions=3)
     assert found.growth.shape == (6, 3)
     assert found.growth[0].tolist() == pytest.approx([1.0] * 3)

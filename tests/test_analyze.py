@@ -93,6 +93,13 @@ def test_a_network_whose_states_grow_is_called_unstable_and_not_chaotic():
     assert "grow by a factor of 1.1 per step" in found["gradients"].sentence
 
 
+def test_a_batch_first_layer_has_the_findings_of_the_same_layer_time_first(short):
+    layers = [kreiss.NNRNN(2, 4, batch_first=batch_first) for batch_first in (False, True)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    one, other = ([finding.numbers for finding in of_network(layer, "gradients")] for layer in layers)
+    assert one == other
+
+
 # ---------------------------------------------------------------- runs
 
 

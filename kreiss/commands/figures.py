@@ -149,7 +149,7 @@ def _last_gradients(path: str) -> Any:
     from kreiss.report.network_findings import Drive, random_inputs
 
     network = _found("kreiss", "load")(path)
-    system = dynamics(network)
+    system = dynamics(network).time_first()
     drive = drive_of(network, Path(path))[0] or Drive(random_inputs(system), "random input")
     history = GradientHistory()
     history.add(0, system, drive.inputs, drive.loss or (lambda outputs: outputs[-1].sum()))

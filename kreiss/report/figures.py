@@ -153,7 +153,7 @@ def learned_theta_on_pixels(psmnist: Any) -> Figure:
 
 
 def _part_of_state(network: Any, inputs: Any, units: slice, title: str) -> Figure:
-    found = analysis.input_sensitivity(network, inputs, units=units)
+    found = analysis.input_sensitivity(analysis.dynamics(network).time_first(), inputs, units=units)
     made: Figure = plots.heat_map(found, title=title).figure
     return made
 

@@ -29,7 +29,7 @@ class Drive:
     """What a network is driven by while it is looked at.
 
     Attributes:
-        inputs: (T, B, I) as the recurrent layer takes them, or symbols (T, B).
+        inputs: (T, B, I), time first also where the layer is batch-first, or symbols (T, B).
         said: what they are, as the end of a sentence.
         loss: of the layer's outputs (T, B, H), summed over sequences, where there is a task.
     """
@@ -61,7 +61,7 @@ def network_findings(network: Any, part: str, drive: Drive | None = None) -> Ite
         part: one of the two.
         drive: what it is driven by; random input by default.
     """
-    system = analysis.dynamics(network)
+    system = analysis.dynamics(network).time_first()
     drive = drive or Drive(random_inputs(system, 220), "random input")
     drive = Drive(system.inputs(drive.inputs), drive.said, drive.loss)
     if part == "gradients":

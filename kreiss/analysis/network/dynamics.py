@@ -26,6 +26,8 @@ class Dynamics:
             complex states real and imaginary parts.
         like: a tensor with the dtype and device of the network.
         read: h → output, where the output is a part of the state; else None.
+        batch_first: whether inputs come as (batch, time, feature), as the layer takes them. Results are always time
+            first.
     """
 
     run: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -33,6 +35,11 @@ class Dynamics:
     state_size: int
     like: Tensor
     read: Callable[[Tensor], Tensor] | None = None
+    batch_first: bool = False
+
+    def time_first(self) -> Dynamics:
+        """The same network for inputs (T, B, input_size), whatever its layer takes."""
+        return replace(self, batch_first=False)
 
     def step(self, x: Tensor, h: Tensor) -> Tensor:
         """F(x, h)."""
@@ -43,17 +50,25 @@ class Dynamics:
         return self.like.new_zeros(batch, self.state_size)
 
     def inputs(self, inputs: Any) -> Tensor:
-        """`inputs` as (T, B, input_size): symbols become one-hot vectors, one sequence a batch of one."""
+        """`inputs`, laid out as the layer takes them, as (T, B, input_size).
+
+        Symbols become one-hot vectors, one sequence a batch of one.
+        """
         check_tensor("inputs", inputs)
         if not inputs.is_floating_point():
             inputs = F.one_hot(inputs.long(), self.input_size).to(self.like)
         x = inputs.unsqueeze(1) if inputs.dim() == 2 else inputs
         if x.dim() != 3 or x.shape[-1] != self.input_size or not x.numel():
+            order = "batch, time" if self.batch_first else "time, batch"
             raise InputError(
-                f"`inputs` must be of shape (time, batch, {self.input_size}) or (time, {self.input_size}); "
-                f"got {tuple(inputs.shape)}. They are never batch-first here."
+                f"`inputs` must be of shape ({order}, {self.input_size}), as batch_first={self.batch_first} says, or "
+                f"(time, {self.input_size}); got {tuple(inputs.shape)}. Lay them out as the layer takes them."
             )
-        return x.detach().to(self.like)
+        return self.swapped(x, inputs.dim() == 3).detach().to(self.like)
+
+    def swapped(self, sequences: Tensor, batched: bool = True) -> Tensor:
+        """(T, B, …) from the layout of the layer, or the layout of the layer from (T, B, …)."""
+        return sequences.transpose(0, 1) if self.batch_first and batched else sequences
 
     def states(self, inputs: Tensor, state: Tensor | None = None) -> Tensor:
         """The flat states (T + 1, B, state_size), from `state` or from rest."""
@@ -135,7 +150,7 @@ def _of_layer(layer: nn.Module) -> Dynamics:
         return output, packing.pack(state)
 
     found = Dynamics(run, int(layer.input_size), packing.size, like)  # type: ignore[arg-type]
-    return replace(found, read=_read(found, packing))
+    return replace(found, read=_read(found, packing), batch_first=bool(getattr(layer, "batch_first", False)))
 
 
 def _read(system: Dynamics, packing: _Packing) -> Callable[[Tensor], Tensor] | None:

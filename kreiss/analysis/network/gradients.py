@@ -38,8 +38,9 @@ def gradient_flow(
 
     Args:
         network: see `dynamics`.
-        inputs: (T, B, I), (T, I), or symbols.
-        loss: a function of the outputs (T, B, H), to one number; for ‖∂L/∂h_t‖ of each sequence alone, a sum over them.
+        inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols.
+        loss: a function of the outputs (T, B, H), or (B, T, H) of a batch-first network, to one number; for ‖∂L/∂h_t‖
+            of each sequence alone, a sum over them.
         state: flat start (B, S).
 
     Where the output is no part of the state, ∂L/∂h_t is that of the outputs after t alone.
@@ -63,7 +64,7 @@ def gradient_flow(
             output, h = system.run(now, states[-1])
             states.append(h)
             outputs.append(output if system.read is None else system.read(h))  # so that ∂L/∂h_t has what y_t adds
-        value = loss(torch.stack(outputs))
+        value = loss(system.swapped(torch.stack(outputs)))
         if value.dim() or not torch.isfinite(value):
             got = f"shape {tuple(value.shape)}" if value.dim() else float(value.detach())
             raise InputError(

@@ -46,7 +46,7 @@ def step_jacobians(network: Any, inputs: Tensor, state: Tensor | None = None, **
 
     Args:
         network: see `dynamics`; `sizes` are for a step function.
-        inputs: (T, B, I), (T, I), or symbols.
+        inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols.
         state: flat start (B, S); at rest by default.
 
     Example:
@@ -93,7 +93,7 @@ def input_sensitivity(
 
     Args:
         network: see `dynamics`.
-        inputs: (T, B, I), (T, I), or symbols.
+        inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols.
         units: a slice of the flat state, such as the long-term or the short-term half.
         state: flat start (B, S).
 
@@ -130,7 +130,7 @@ def input_output_jacobian(network: Any, inputs: Tensor, readout: Any = None, **s
 
     Args:
         network: see `dynamics`.
-        inputs: (T, B, I), (T, I), or symbols.
+        inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols.
         readout: a function of the output (B, H), such as a linear layer; the output itself by default.
     """
     system = dynamics(network, **sizes)

@@ -55,7 +55,8 @@ def lyapunov_spectrum(
 
     Args:
         network: see `dynamics`.
-        inputs: (T, B, I) that drive it, the first `warmup` of them not counted; without input by default.
+        inputs: that drive it, (T, B, I), or (B, T, I) if it is batch-first; the first `warmup` steps are not counted.
+            Without input by default.
         steps: steps to count where there are no inputs.
         warmup: steps before, for the state to settle on its attractor and directions to align.
         count: number of exponents; all by default.

@@ -104,7 +104,7 @@ def perturbation_growth(
 
     Args:
         network: see `dynamics`.
-        inputs: (T, B, I), (T, I), or symbols; the same for all.
+        inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols; the same for all.
         size: length of the disturbance of the start.
         directions: number of random disturbances.
         state: flat start (B, S).
