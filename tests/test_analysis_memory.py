@@ -121,6 +121,14 @@ def test_a_turned_network_says_that_digits_were_lost():
     assert abs(turned.total / exact - 1) <= turned.error
 
 
+def test_the_first_crossing_of_a_curve_that_rises_again_is_not_its_last():
+    unstable = analysis.fisher_memory(analysis.random_gaussian(20, 1.32, seed=0), np.eye(20)[0], horizon=50)
+    assert unstable.first_below(0.1) == 3
+    assert unstable.below(0.1) == 50  # at the end it is above again
+    leak = analysis.fisher_memory([[0.5]], [1.0])
+    assert leak.first_below(0.1) == leak.below(0.1) == 2
+
+
 def test_the_curve_says_when_it_falls_below_a_share():
     found = analysis.fisher_memory([[0.5]], [1.0])
     assert found.curve == pytest.approx(0.75 * 0.25 ** np.arange(len(found.curve)))

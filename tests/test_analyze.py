@@ -93,6 +93,22 @@ def test_a_network_whose_states_grow_is_called_unstable_and_not_chaotic():
     assert "grow by a factor of 1.1 per step" in found["gradients"].sentence
 
 
+def test_a_network_that_holds_a_bit_is_not_said_to_forget():
+    layer = kreiss.RNN(1, 1, nonlinearity="tanh", bias=False)
+    with torch.no_grad():
+        layer.weight_hh_l0.copy_(torch.tensor([[2.0]]))
+        layer.weight_ih_l0.copy_(torch.tensor([[2.0]]))
+        pulses = torch.zeros(30, 2, 1)
+        pulses[0] = torch.tensor([[1.0], [-1.0]])
+        assert (layer(pulses)[0][-1] * pulses[0] > 0.9).all()  # the bit is held for 30 steps,
+    drive = network_findings.Drive(pulses, "pulses")
+    found = {one.key: one.sentence for part in ("gradients", "fixed-points") for one in of_network(layer, part, drive)}
+    assert "10 % of its largest 2 steps after the input" in found["dependence"]  # though its derivative vanishes
+    assert all("This is local" in found[key] for key in ("dependence", "lyapunov"))
+    assert "can hold the choice between them for any number of steps" in found["fixed-points"]
+    assert not any("forgets its start" in sentence or "influence" in sentence for sentence in found.values())
+
+
 def test_a_batch_first_layer_has_the_findings_of_the_same_layer_time_first(short):
     layers = [kreiss.NNRNN(2, 4, batch_first=batch_first) for batch_first in (False, True)]
     layers[1].load_state_dict(layers[0].state_dict())

@@ -252,12 +252,26 @@ def test_sentences_follow_the_matrix():
     assert "0 % of the energy" in sentence(analysis.delay_line(6, 0.9))
     assert "outside the unit circle, so powers grow without bound" in sentence(1.1 * np.eye(3))
     assert "modes do not feed one another" in sentence(0.5 * np.eye(4), index=1)
-    assert "falls below 10 % after 2 steps" in sentence([[0.5]], "memory")
+    assert "first falls below 10 % of J(0) after 2 steps and stays there" in sentence([[0.5]], "memory")
     assert "Powers do not decay" in sentence(np.eye(3), "memory")
     assert "No state ever grows" in sentence(0.5 * np.eye(3), "transients")
     assert "8 times as long after 3 steps" in sentence(analysis.delay_line(4, 2.0), "transients")
     assert "still growing after 200 steps" in sentence([[1.0, 1.0], [0.0, 1.0]], "transients")
     assert (percent(0.9997), percent(1.0), percent(0.923), steps(1)) == ("more than 99 %", "100 %", "92 %", "1 step")
+
+
+def test_a_sentence_about_a_threshold_says_which_crossing_and_that_the_matrix_is_unstable():
+    (found,) = of_matrix(analysis.random_gaussian(20, 1.32, seed=0), "memory")
+    curve = np.array(found.numbers["curve"]) / found.numbers["curve"][0]
+    assert curve[2] > 0.1 > curve[3]  # it falls below a tenth,
+    assert curve[20] < 0.02
+    assert curve[-1] > 0.1  # and is above it again where the horizon ends
+    assert (found.numbers["first_below_10_percent"], found.numbers["stays_below_10_percent_from"]) == (3, None)
+    assert "first falls below 10 % of J(0) after 3 steps but is above it again" in found.sentence
+    assert "unstable (ρ = 1.313, above 1)" in found.sentence
+    (stable,) = of_matrix(analysis.random_gaussian(20, 0.5, seed=0), "memory")
+    assert "stays there" in stable.sentence
+    assert "unstable" not in stable.sentence
 
 
 # ---------------------------------------------------------------- in a browser

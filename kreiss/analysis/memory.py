@@ -47,8 +47,13 @@ class FisherMemory:
         values, vectors = np.linalg.eigh(self.spatial)
         return float(values[-1]), vectors[:, -1]
 
+    def first_below(self, share: float) -> int:
+        """The first k at which J(k) lies below `share` of J(0), though it may rise again; else the curve's length."""
+        below = np.flatnonzero(self.curve < share * self.curve[0])
+        return int(below[0]) if len(below) else len(self.curve)
+
     def below(self, share: float) -> int:
-        """The first k from which J(k) stays below `share` of J(0)."""
+        """The first k from which J(k) stays below `share` of J(0); the curve's length if it is not at its end."""
         above = np.flatnonzero(self.curve >= share * self.curve[0])
         return int(above[-1]) + 1 if len(above) else 0
 

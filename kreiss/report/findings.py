@@ -188,16 +188,10 @@ def _memory(v: Array, source: Any) -> Finding:
     found = analysis.fisher_memory(v, u, horizon=horizon)
     best_total, best = found.best_source()
     curves = {"this input": found, "best input": analysis.fisher_memory(v, best, horizon=horizon)}
-    falls = found.below(0.1)
-    within = f" Powers do not decay (ρ = {radius:.4g}), so {steps(horizon)} from rest are counted." if horizon else ""
-    forgets = (
-        f"memory of a unit pulse falls below 10 % after {steps(falls)}"
-        if falls < len(found.curve) or horizon is None
-        else f"memory of a unit pulse stays above 10 % for all {steps(horizon)}"
-    )
     sentence = (
-        f"Through this input, {forgets}; the state holds {found.total:.3g} times the information of one noisy input, "
-        f"where a normal matrix holds 1 and the best input to this matrix {best_total:.3g}.{within}"
+        f"In the linear network h ← Vh + signal + noise, {_forgetting(found, horizon)}. The state holds "
+        f"{found.total:.3g} times the information of one noisy input, where a normal matrix holds 1 and the best input "
+        f"to this matrix {best_total:.3g}.{_counted_within(radius, horizon)}"
     )
     if found.error > 1e-3:
         sentence += (
@@ -208,13 +202,45 @@ def _memory(v: Array, source: Any) -> Finding:
         "total_error": found.error,
         "best_total": best_total,
         "most_possible": len(v),
-        "below_10_percent_after": falls,
+        "first_below_10_percent": _reached(found.first_below(0.1), found, horizon),
+        "stays_below_10_percent_from": _reached(found.below(0.1), found, horizon),
         "horizon": horizon,
         "curve": found.curve[: 4 * HORIZON].tolist(),
     }
-    longest = max(20, 2 * falls, min(len(found.curve), HORIZON))
+    longest = max(20, 2 * found.below(0.1), min(len(found.curve), HORIZON))
     return Finding(
         "memory", "Fisher memory", sentence, numbers, lambda: plots.fisher_curves(curves, longest=longest).figure
+    )
+
+
+def _reached(k: int, found: Any, horizon: int | None) -> int | None:
+    """k, or None where the curve was cut before it."""
+    is_cut = horizon is not None or found.rest > ROUNDED * found.total
+    return None if is_cut and k >= len(found.curve) else k
+
+
+def _forgetting(found: Any, horizon: int | None) -> str:
+    """When the curve falls below a tenth of J(0), and whether it stays there."""
+    first, last = (_reached(k, found, horizon) for k in (found.first_below(0.1), found.below(0.1)))
+    if first is None:
+        return f"the Fisher information about a pulse stays above 10 % of J(0) for all {steps(len(found.curve))}"
+    falls = f"the Fisher information about a pulse first falls below 10 % of J(0) after {steps(first)}"
+    if first == last:
+        return f"{falls} and stays there"
+    if last is None:
+        return f"{falls} but is above it again at the end of the {steps(len(found.curve))} that are counted"
+    return f"{falls}, rises above it again, and stays below from step {last} on"
+
+
+def _counted_within(radius: float, horizon: int | None) -> str:
+    """What a finite horizon means for the curve."""
+    if horizon is None:
+        return ""
+    if radius <= 1 + ROUNDED:
+        return f" Powers do not decay (ρ = {radius:.4g}), so {steps(horizon)} from rest are counted."
+    return (
+        f" The matrix is unstable (ρ = {radius:.4g}, above 1): powers grow without bound, so only {steps(horizon)} "
+        "from rest are counted, and the end of the curve reflects that start: early pulses met little noise."
     )
 
 

@@ -18,6 +18,10 @@ from kreiss.report.style import canvas
 STEPS, BATCH = 100, 4  # of the random input that drives the network
 DESCENT = 300  # steps towards fixed points
 LARGEST_STATE = 256  # numbers up to which whole Jacobians are followed
+LOCAL = (
+    "This is local, a derivative along these trajectories: it says what becomes of a small change, not how long a "
+    "value is held. A network that stores a bit in one of two stable states has small derivatives but keeps it."
+)
 LEFT_OUT = (
     f"Dependence on inputs and Lyapunov exponents were left out: with more than {LARGEST_STATE} numbers in the state "
     "they take minutes."
@@ -115,13 +119,10 @@ def _reach_back(flow: Any, said: str) -> str:
 
 def _dependence(system: Any, drive: Drive) -> Finding:
     found = analysis.input_sensitivity(system, drive.inputs[:60, :2])
-    horizon = found.horizon(0.1)
-    sentence = (
-        f"The influence of an input on the state falls below 10 % of its largest after {steps(horizon)}."
-        if horizon is not None
-        else f"The influence of an input on the state stays above 10 % of its largest for {steps(len(found.by_lag))}."
-    )
-    numbers = {"horizon_10_percent": horizon, "by_lag": found.by_lag.tolist()}
+    first, horizon = found.first_below(0.1), found.horizon(0.1)
+    decay = _decay(found, first, horizon)
+    sentence = f"Under {drive.said}, the derivative of the state with respect to an input {decay}. {LOCAL}"
+    numbers = {"first_below_10_percent": first, "horizon_10_percent": horizon, "by_lag": found.by_lag.tolist()}
 
     def draw() -> Any:
         figure, axes = canvas(1, 2, size=(9.4, 4.0))
@@ -130,6 +131,19 @@ def _dependence(system: Any, drive: Drive) -> Finding:
         return figure
 
     return Finding("dependence", "Dependence on inputs", sentence, numbers, draw)
+
+
+def _decay(found: Any, first: int | None, horizon: int | None) -> str:
+    """When the derivative falls below a tenth of its largest, and whether it stays there."""
+    if not found.by_lag.any():
+        return f"is 0 at all of {steps(len(found.by_lag))}"
+    if first is None:
+        share = float(found.by_lag[-1] / found.by_lag.max())
+        return f"does not fall below 10 % of its largest within {steps(len(found.by_lag))}: it ends at {percent(share)}"
+    falls = f"first falls below 10 % of its largest {steps(first)} after the input"
+    if horizon is None:
+        return f"{falls} but is above it again at the end of the {steps(len(found.by_lag))}"
+    return f"{falls} and stays there" if first == horizon else f"{falls} and stays there from {steps(horizon)} on"
 
 
 # ---------------------------------------------------------------- exponents
@@ -162,7 +176,10 @@ def _fate(top: float, error: float, states: Tensor) -> str:
     if abs(top) <= 2 * error:
         return "keep their distance"
     if top < 0:
-        return "meet: it forgets its start"
+        return (
+            "meet: a small disturbance dies out along this trajectory. This is local: states that are far apart may "
+            "stay apart, as around two stable states"
+        )
     lengths = states.norm(dim=-1).mean(1)
     grows = float(lengths[-1]) > 2 * float(lengths[len(lengths) // 2])
     if grows:
@@ -185,6 +202,8 @@ def _points(system: Any, drive: Drive) -> Finding:
         f"Without input, {points} and {counted(slow, 'slow point')} were found near the states it visits under "
         f"{drive.said}, which fill {basis.participation:.3g} of {system.state_size} dimensions."
     )
+    if stable > 1:
+        sentence += " With more than one stable state it can hold the choice between them for any number of steps."
     numbers = {
         "fixed": fixed,
         "stable": stable,

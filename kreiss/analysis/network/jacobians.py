@@ -69,7 +69,9 @@ def step_jacobians(network: Any, inputs: Tensor, state: Tensor | None = None, **
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How states depend on inputs.
+    """How states depend on small changes of inputs: derivatives along the given trajectories, so a local measure.
+
+    A network that holds a bit in one of two stable states has small derivatives there and remembers it all the same.
 
     Attributes:
         norms: ‖∂h_τ/∂x_t‖₂, (T, T), rows τ, columns t, zero for t > τ; mean over the batch.
@@ -78,6 +80,12 @@ class Sensitivity:
 
     norms: Tensor
     by_lag: Tensor
+
+    def first_below(self, share: float = 0.1) -> int | None:
+        """The first lag after the largest dependence at which it lies below `share` of that; None if it never does."""
+        top = int(self.by_lag.argmax())
+        below = torch.nonzero(self.by_lag[top:] < share * self.by_lag[top])
+        return top + int(below[0]) if len(below) else None
 
     def horizon(self, share: float = 0.1) -> int | None:
         """The first lag from which the dependence stays below `share` of its largest; None if it never does."""
@@ -89,7 +97,7 @@ class Sensitivity:
 def input_sensitivity(
     network: Any, inputs: Tensor, *, units: slice | None = None, state: Tensor | None = None, **sizes: int
 ) -> Sensitivity:
-    """The heat map ‖∂h_τ/∂x_t‖₂ for all t ≤ τ: how long an input is felt.
+    """The heat map ‖∂h_τ/∂x_t‖₂ for all t ≤ τ: how long a small change of an input is felt, along these trajectories.
 
     Args:
         network: see `dynamics`.
@@ -112,7 +120,9 @@ def input_sensitivity(
 
 
 def memory_horizon(network: Any, inputs: Tensor, share: float = 0.1, **sizes: int) -> int | None:
-    """Steps after which the mean influence of an input stays below `share` of its largest; None if it never does.
+    """Steps after which ‖∂h_τ/∂x_t‖, averaged, stays below `share` of its largest; None if it never does.
+
+    The derivative is local, see `Sensitivity`: the memory of a linear network, and that of small changes in others.
 
     Example:
         >>> import torch

@@ -37,7 +37,7 @@ def heat_map(found: Sensitivity, axes: Any = None, *, title: str = INFLUENCE) ->
 
 
 def sensitivity_by_lag(found: Sensitivity, axes: Any = None, *, share: float = 0.1) -> Any:
-    """The mean influence of an input against the steps since it came, and where it falls below a share of its top."""
+    """The mean derivative by an input against the steps since it came, and from where it stays below a share of it."""
     axes = _axes(axes)
     by_lag = as_array("by_lag", found.by_lag)
     with style():
@@ -45,9 +45,9 @@ def sensitivity_by_lag(found: Sensitivity, axes: Any = None, *, share: float = 0
         axes.axhline(share * by_lag.max(), color=GREY, linestyle="--", linewidth=1)
         horizon = found.horizon(share)
         if horizon is not None:
-            axes.axvline(horizon, color=COLOURS[1], linewidth=1, label=f"below {share:.0%} from {horizon}")
+            axes.axvline(horizon, color=COLOURS[1], linewidth=1, label=f"stays below {share:.0%} from {horizon}")
             axes.legend(fontsize=8)
-        axes.set(xlabel="lag τ − t", ylabel=f"mean {INFLUENCE}", title="how long an input is felt")
+        axes.set(xlabel="lag τ − t", ylabel=f"mean {INFLUENCE}", title="local: derivative by lag")
         log_where_wide(axes, by_lag)
     return axes
 
