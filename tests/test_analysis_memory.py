@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kreiss import analysis
+from kreiss.errors import InputError
 
 # J_tot of Θ(α, β, d), N = 100, ε = 1, U = e₁, from 70-digit arithmetic
 EXACT = {
@@ -153,3 +154,68 @@ def test_a_gramian_of_few_inputs_says_what_its_small_directions_are_worth():
     assert found.condition > 1e6
     assert found.error > 1e-13
     assert analysis.controllability(np.diag([0.5, 0.5]), [1.0, 0.0]).condition == np.inf
+
+
+# ---------------------------------------------------------------- Hankel singular values
+
+
+def linear_network(n: int, radius: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return analysis.random_schur(n, radius, 0.2, seed), rng.standard_normal((n, 2)), rng.standard_normal((3, n))
+
+
+@pytest.mark.parametrize("radius", [0.8, 1.2])
+def test_hankel_singular_values_are_those_of_the_block_hankel_matrix(radius):
+    v, u, w = linear_network(5, radius)
+    horizon = 7
+    response = [w @ np.linalg.matrix_power(v, k) @ u for k in range(2 * horizon)]
+    hankel = np.block([[response[i + j] for j in range(horizon)] for i in range(horizon)])
+    found = analysis.hankel_singular_values(v, u, w, horizon).values
+    assert np.allclose(found, np.linalg.svd(hankel)[1][:5], rtol=1e-10)
+
+
+def test_hankel_singular_values_are_roots_of_eigenvalues_of_the_product_of_gramians():
+    v, u, w = linear_network(5, 0.9, 1)
+    product = analysis.controllability(v, u).matrix @ analysis.observability(v, w).matrix
+    expected = np.sqrt(np.sort(np.linalg.eigvals(product).real)[::-1])
+    found = analysis.hankel_singular_values(v, u, w)
+    assert np.allclose(found.values, expected, rtol=1e-6)
+    balanced = found.balanced
+    for gramian in (
+        analysis.controllability(balanced[0], balanced[1]),
+        analysis.observability(balanced[0], balanced[2]),
+    ):
+        assert np.allclose(gramian.matrix, np.diag(found.values), atol=1e-8 * found.values[0])
+    turn = analysis.random_orthogonal(5, 2)
+    assert np.allclose(analysis.hankel_singular_values(turn @ v @ turn.T, turn @ u, w @ turn.T).values, found.values)
+
+
+@pytest.mark.parametrize("order", [1, 4, 8])
+def test_balanced_truncation_is_stable_and_within_its_bound_at_every_frequency(order):
+    v, u, w = linear_network(8, 0.95, 3)
+    found = analysis.hankel_singular_values(v, u, w)
+    small = found.truncated(order)
+    assert abs(np.linalg.eigvals(small[0])).max() < 1
+
+    def transfer(v, u, w, z):
+        return w @ np.linalg.solve(z * np.eye(len(v)) - v, u)
+
+    circle = np.exp(1j * np.linspace(0, np.pi, 60))
+    errors = [np.linalg.norm(transfer(v, u, w, z) - transfer(*small, z), 2) for z in circle]
+    assert max(errors) <= found.bound(order) + 1e-9
+    assert max(errors) >= found.values[order] if order < 8 else max(errors) < 1e-9  # no smaller network does better
+
+
+def test_units_that_no_output_sees_have_no_hankel_singular_value():
+    v = np.diag([0.9, 0.5])
+    found = analysis.hankel_singular_values(v, [1.0, 1.0], [1.0, 0.0])
+    assert found.values[0] == pytest.approx(1 / (1 - 0.81))
+    assert found.values[1] < 1e-15
+    with pytest.raises(InputError, match=r"`order` must be at most 1, .*; got order=2"):
+        found.truncated(2)
+
+
+def test_hankel_singular_values_of_an_unstable_matrix_need_a_horizon():
+    with pytest.raises(InputError, match=r"the Hankel matrix over all time needs a spectral radius below 1; got 1\.1"):
+        analysis.hankel_singular_values([[1.1]], [1.0], [1.0])
+    assert analysis.hankel_singular_values([[1.1]], [1.0], [1.0], horizon=2).values[0] == pytest.approx(1 + 1.1**2)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         triangular_ones,
     )
     from kreiss.analysis.gramians import Gramian, controllability, observability
+    from kreiss.analysis.hankel import HankelSingularValues, hankel_singular_values
     from kreiss.analysis.kreiss import KreissConstant, kreiss_constant
     from kreiss.analysis.memory import (
         FisherMemory,
@@ -81,6 +82,7 @@ _HOME = {
     "GradientFlow": "network.gradients",
     "GradientHistory": "network.gradients",
     "Gramian": "gramians",
+    "HankelSingularValues": "hankel",
     "HiddenTransients": "network.trajectories",
     "Jacobians": "network.jacobians",
     "KreissConstant": "kreiss",
@@ -109,6 +111,7 @@ _HOME = {
     "fixed_points": "network.fixed_points",
     "gradient_flow": "network.gradients",
     "grcar": "generators",
+    "hankel_singular_values": "hankel",
     "henrici": "departure",
     "hidden_transients": "network.trajectories",
     "input_output_jacobian": "network.jacobians",
@@ -154,6 +157,7 @@ __all__ = [
     "GradientFlow",
     "GradientHistory",
     "Gramian",
+    "HankelSingularValues",
     "HiddenTransients",
     "Jacobians",
     "KreissConstant",
@@ -182,6 +186,7 @@ __all__ = [
     "fixed_points",
     "gradient_flow",
     "grcar",
+    "hankel_singular_values",
     "henrici",
     "hidden_transients",
     "input_output_jacobian",
