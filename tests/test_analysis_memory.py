@@ -156,6 +156,48 @@ def test_a_gramian_of_few_inputs_says_what_its_small_directions_are_worth():
     assert analysis.controllability(np.diag([0.5, 0.5]), [1.0, 0.0]).condition == np.inf
 
 
+# ---------------------------------------------------------------- delay lines with feedback
+
+
+def test_a_delay_line_with_feedback_is_the_matrix_of_the_thesis():
+    assert analysis.delay_line(3, 0.8, feedback=0.25).tolist() == [[0, 0.25, 0], [0.8, 0, 0.25], [0, 0.8, 0]]
+    moduli = np.sort(np.linalg.eigvals(analysis.delay_line(9, 0.8, feedback=0.25)).real)
+    assert np.allclose(moduli, np.sort(2 * np.sqrt(0.8 * 0.25) * np.cos(np.arange(1, 10) * np.pi / 10)), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("feedback", "stable", "amplifies"),
+    [(0.15, True, False), (0.22, True, True), (0.30, True, True), (0.35, False, True)],  # α = 0.8: 0.2 < f < 0.3125
+)
+def test_a_delay_line_with_feedback_is_stable_and_amplifies_within_the_window_of_the_thesis(
+    feedback, stable, amplifies
+):
+    n = 60
+    v = analysis.delay_line(n, 0.8, feedback=feedback)
+    assert (abs(np.linalg.eigvals(v)).max() < 1) == stable
+    assert (np.linalg.norm(v, 2) > 1) == amplifies
+
+
+def test_feedback_makes_a_delay_line_remember_for_longer_than_its_length():
+    n = 30
+    source = np.eye(n)[0]
+    line, loop = (analysis.delay_line(n, 0.8, feedback=f) for f in (0.0, 0.3))
+    assert not np.linalg.matrix_power(line, n).any()
+    lengths = [np.linalg.norm(np.linalg.matrix_power(loop, k) @ source) for k in range(4 * n)]
+    assert max(lengths) > 10
+    assert lengths.index(max(lengths)) > n  # still growing when a line without feedback is empty
+    without, with_feedback = (analysis.fisher_memory(v, source) for v in (line, loop))
+    assert len(without.curve) == n
+    assert with_feedback.curve[2 * n] > 0
+    assert with_feedback.total > 1.5 * without.total > 1.5  # where every normal matrix has 1
+
+
+@pytest.mark.parametrize("alpha", [1.3, 2.0])
+def test_the_total_of_a_long_delay_line_grows_by_one_minus_one_over_its_gain_per_unit(alpha):
+    totals = [analysis.fisher_memory(analysis.delay_line(n, np.sqrt(alpha)), np.eye(n)[0]).total for n in (30, 60)]
+    assert (totals[1] - totals[0]) / 30 == pytest.approx(1 - 1 / alpha, rel=1e-3)
+
+
 # ---------------------------------------------------------------- Hankel singular values
 
 

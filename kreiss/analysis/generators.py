@@ -10,12 +10,18 @@ from kreiss.errors import InputError, check_size
 Seed = int | np.random.Generator | None
 
 
-def delay_line(n: int, alpha: float, beta: float = 0.0, diagonal: float = 0.0) -> Array:
-    """Θ_ij = d δ_{i,j} + α δ_{i,j+1} + β Σ_{k≥2} δ_{i,j+k}: a chain of modes, each feeding the next.
+def delay_line(n: int, alpha: float, beta: float = 0.0, diagonal: float = 0.0, *, feedback: float = 0.0) -> Array:
+    """Θ_ij = d δ_{i,j} + α δ_{i,j+1} + β Σ_{k≥2} δ_{i,j+k} + f δ_{i,j−1}: a chain of modes, each feeding the next.
 
-    Symbols: α `alpha` on the sub-diagonal, β `beta` in the rest of the lower triangle, d `diagonal`.
+    Symbols: α `alpha` on the sub-diagonal, β `beta` in the rest of the lower triangle, d `diagonal`; f `feedback` on the
+    super-diagonal, by which each mode feeds the one before.
 
-    Reference: Kerg et al. (2019), eq. (2).
+    With feedback (and β = d = 0) a line is stable and amplifies for α < 1 and 1 − α < f < 1/(4α): αf < 1/4 keeps its
+    eigenvalues 2√(αf) cos(kπ/(n + 1)) inside the unit circle, α + f > 1 lets a signal grow on its way. It then lasts
+    longer than the n steps after which a line without feedback is empty.
+
+    Reference: Kerg et al. (2019), eq. (2). With feedback: Ganguli et al. (2008); Kerg (2022), §2.6, where the entries
+    are written √α and √β.
 
     Example:
         >>> from kreiss.analysis import delay_line
@@ -24,7 +30,8 @@ def delay_line(n: int, alpha: float, beta: float = 0.0, diagonal: float = 0.0) -
     """
     n = check_size("n", n)
     theta = np.tril(np.full((n, n), float(beta)), -2)  # eq. (2)
-    return theta + np.diag(np.full(n - 1, float(alpha)), -1) + float(diagonal) * np.eye(n)
+    forward, back = float(alpha) * np.eye(n, k=-1), float(feedback) * np.eye(n, k=1)  # Kerg (2022), §2.6
+    return theta + forward + back + float(diagonal) * np.eye(n)
 
 
 def grcar(n: int, bands: int = 3) -> Array:
