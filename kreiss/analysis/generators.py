@@ -13,8 +13,8 @@ Seed = int | np.random.Generator | None
 def delay_line(n: int, alpha: float, beta: float = 0.0, diagonal: float = 0.0, *, feedback: float = 0.0) -> Array:
     """Θ_ij = d δ_{i,j} + α δ_{i,j+1} + β Σ_{k≥2} δ_{i,j+k} + f δ_{i,j−1}: a chain of modes, each feeding the next.
 
-    Symbols: α `alpha` on the sub-diagonal, β `beta` in the rest of the lower triangle, d `diagonal`; f `feedback` on the
-    super-diagonal, by which each mode feeds the one before.
+    Symbols: α `alpha` on the sub-diagonal, β `beta` in the rest of the lower triangle, d `diagonal`; f `feedback` on
+    the super-diagonal, by which each mode feeds the one before.
 
     With feedback (and β = d = 0) a line is stable and amplifies for α < 1 and 1 − α < f < 1/(4α): αf < 1/4 keeps its
     eigenvalues 2√(αf) cos(kπ/(n + 1)) inside the unit circle, α + f > 1 lets a signal grow on its way. It then lasts

@@ -23,7 +23,8 @@ class Henaff(UnlikeTorch):
     Symbols: V `weight_hh_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`.
 
     Reference: Henaff, Szlam & LeCun (2016); in Kerg (2022), §D.2. Their solutions of the copy and adding tasks start V
-    as rotations (`init="henaff"`) and as the identity (`init="identity"`).
+    as rotations (`init="henaff"`) and as the identity (`init="identity"`); `kreiss.training.copy_solution` and
+    `adding_solution` build them.
 
     Args:
         orthogonal: a method of `kreiss.Orthogonal` to keep V orthogonal; by default V is free after the start.

@@ -8,11 +8,14 @@ from kreiss.training.model import Network
 from kreiss.training.record import read_records
 from kreiss.training.saving import load, save
 from kreiss.training.session import Run
+from kreiss.training.solutions import adding_solution, copy_solution
 from kreiss.training.upkeep import rebase_every, soft_orthogonality
 
 __all__ = [
     "Network",
     "Run",
+    "adding_solution",
+    "copy_solution",
     "evaluate",
     "export",
     "fit",
