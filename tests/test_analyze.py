@@ -196,8 +196,19 @@ def test_a_run_whose_data_are_gone_is_driven_by_random_input_and_says_so(run, tm
 def test_a_figure_of_trained_networks_takes_runs(run, tmp_path):
     assert figure_verb.make("001/fig3", (f"copy={run}", f"characters={run}"), tmp_path) == 0
     assert figure_verb.make("003/fig6", (f"even={run}",), tmp_path) == 0
-    assert figure_verb.make("thesis/appA-fig3", (f"free={run}",), tmp_path) == 0
+    assert figure_verb.make("002/fig1", (f"free={run}",), tmp_path) == 0
     assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_the_gradients_of_one_short_training_are_measured_on_its_way(monkeypatch):
+    monkeypatch.setitem(
+        figure_verb.SHORT, "gradients",
+        ("nnrnn", "copy", {"hidden": 6, "steps": 6, "task.delay": 3, "log_every": 1, "optimiser.radius": 1.0}),
+    )  # fmt: skip
+    history = figure_verb.gradient_history(0.958, moments=2)
+    assert history.updates == [3, 6]
+    assert list(history.recorded) == [1, 2, 3, 4, 5, 6]
+    assert not torch.equal(history.norms[0], history.norms[1])
 
 
 # ---------------------------------------------------------------- matrices, and what is refused

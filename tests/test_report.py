@@ -127,8 +127,8 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
 
 def test_the_figures_of_theory_are_made_from_their_names():
     made = figure("001/fig1b")
-    assert [len(axes.lines) for axes in made.axes] == [6, 6]
-    ends = made.axes[1].lines[0].get_ydata()
+    assert [len(axes.lines) for axes in made.axes] == [6, 6, 6]
+    ends = made.axes[2].lines[0].get_ydata()
     assert ends[99] > 0
     assert ends[100] == 0  # nilpotent: all is over at t = N
     memory = figure("001/fig1c")
@@ -136,6 +136,36 @@ def test_the_figures_of_theory_are_made_from_their_names():
         float(re.search(r"total ([\d.]+)", t.get_text()).group(1)) for t in memory.axes[0].get_legend().get_texts()
     ]
     assert totals == [3.03, 5.19, 12.1, 3.18, 5.3, 12.1]  # Table 6 of the supplement
+
+
+def test_the_top_of_figure_1b_has_the_caption_s_reading_beside_that_of_the_authors():
+    captioned, computed = figure("001/fig1b").axes[:2]
+    at = 50  # of a delay line, α = 1: half of its 100 units are empty, the others are N(0, 1/100)
+    one, other = (axes.lines[1].get_ydata()[at] for axes in (captioned, computed))
+    assert one == pytest.approx(0.1 * np.sqrt(0.5), rel=0.02)  # deviation across units, averaged over starts
+    assert other == pytest.approx(0.1 * 0.5, rel=0.02)  # deviation across starts, averaged over units
+    assert "as captioned" in captioned.get_title()
+    assert "as the authors computed it" in computed.get_title()
+
+
+def test_figure_1a_draws_theta_and_its_modes():
+    entries, modes = figure("001/fig1a").axes
+    theta = analysis.delay_line(6, 2.0, 3.0, 1.0)
+    assert np.array_equal(np.asarray(entries.images[0].get_array()), theta)
+    assert (
+        sum(text.arrow_patch is not None for text in modes.texts if hasattr(text, "arrow_patch")) == (theta > 0).sum()
+    )
+
+
+def test_the_figure_of_gradients_shows_what_a_training_recorded():
+    history = analysis.GradientHistory(recorded={10: 2.0, 20: 1.0})
+    x = torch.randn(10, 2, 2)
+    history.add(20, nnrnn(), x, lambda y: y[-1].sum())
+    through_time, recorded = figure("002/fig1", free=history).axes
+    assert len(through_time.lines[0].get_ydata()) == 11
+    assert recorded.lines[0].get_xydata().tolist() == [[10, 2], [20, 1]]
+    history.add(30, nnrnn(), x, lambda y: y[-1].sum())
+    assert len(figure("002/fig1", free=history).axes) == 3
 
 
 def test_the_figures_of_trained_networks_take_them_by_role():

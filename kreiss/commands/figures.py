@@ -15,6 +15,22 @@ ALIKE: Settings = {"hidden": 128, "orthogonal_lr": 1e-4, "optimiser.coupling_dec
 SHORT: dict[str, tuple[str, str, Settings]] = {
     "copy": ("nnrnn", "copy", {**ALIKE, "task.delay": 50, "steps": 2000, "lr": 5e-4}),
     "characters": ("nnrnn", "characters", {**ALIKE, "steps": 800, "batch": 32, "lr": 2e-3, "optimiser.clip_norm": 1.0}),
+    "gradients": (  # rates, δ and decay as printed in Table 5 of 000, for T = 150
+        "nnrnn",
+        "characters",
+        {
+            "hidden": 128,
+            "steps": 500,
+            "batch": 32,
+            "lr": 8e-4,
+            "orthogonal_lr": 8e-5,
+            "optimiser.alpha": 0.9,
+            "optimiser.radius": 1.0,
+            "optimiser.coupling_decay": 1e-4,
+            "task.chunk": 150,
+            "log_every": 10,
+        },
+    ),
     "psmnist": ("nnrnn", "pixels", {**ALIKE, "task.permutation": 0, "steps": 600, "batch": 50, "lr": 1e-3}),
     "enrnn": (
         "enrnn",
@@ -27,7 +43,7 @@ CLAMPED: dict[str, str | float] = {
     "γ free": "free",
     "γ = 1": 1.0,
     "γ = 0.958": 0.958,
-}  # for App. A Fig. 3 of the thesis
+}  # for the figure of 002, App. A Fig. 3 of the thesis
 
 
 def show_list() -> int:
@@ -86,10 +102,10 @@ def trained(role: str, **other: Any) -> Any:
     return _found("kreiss", "fit")(model, task, {**settings, **other}, show="quiet")
 
 
-def said(role: str) -> str:
+def said(role: str, name: str = "") -> str:
     """How short the run of a role is."""
     settings = SHORT[role][2]
-    return f"{role}: {settings['hidden']} units, {settings['steps']} updates, scaled down"
+    return f"{name or role}: {settings['hidden']} units, {settings['steps']} updates, scaled down"
 
 
 def long_units(network: Any) -> int:
@@ -108,8 +124,10 @@ def _compared(name: str, given: dict[str, str], train: bool) -> tuple[Settings, 
             records = {f"{40 - s} / {s}": trained("enrnn", **{"model.short": s}).records for s in SPLITS}
         return {label: _curve(rows) for label, rows in records.items()}, said("enrnn") if train and not given else ""
     if train and not given:
-        return {label: gradient_history(radius) for label, radius in CLAMPED.items()}, said("characters")
-    return {label: _last_gradients(path) for label, path in given.items()}, ""
+        return {label: gradient_history(radius) for label, radius in CLAMPED.items()}, said(
+            "gradients", "characters of Shakespeare"
+        )
+    return {label: _gradients_of(path) for label, path in given.items()}, ""
 
 
 def _curve(records: list[Settings]) -> tuple[list[int], list[float]]:
@@ -118,42 +136,57 @@ def _curve(records: list[Settings]) -> tuple[list[int], list[float]]:
 
 
 def gradient_history(radius: str | float, moments: int = 5) -> Any:
-    """Gradients on characters at several moments of a short training, with γ free or clamped."""
-    from functools import partial
+    """Gradients on characters at several moments of one short training, with γ free or clamped."""
+    from tempfile import TemporaryDirectory
 
     from kreiss.analysis import GradientHistory
 
-    task = _found("kreiss.tasks", "Characters")()
-    batch = task.train(0, 8, 1)
-    settings = SHORT["characters"][2]
-    model: Any = _found("kreiss", "NNRNN")(task.input_size, settings["hidden"], radius=radius)
+    model, task, settings = SHORT["gradients"]
+    settings = {**settings, "model.radius": radius}
+    if radius != "free":
+        del settings["optimiser.radius"]  # nothing to pull towards 1
     history = GradientHistory()
-    for moment in range(moments):
-        run = _found("kreiss", "fit")(
-            model, task, {**settings, "steps": settings["steps"] // moments, "seed": moment}, show="quiet"
-        )
-        model = run.model
-        update = (moment + 1) * settings["steps"] // moments
-        history.add(update, model, batch.inputs, partial(_loss, task, model, batch))
+    with TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        for moment in range(1, moments + 1):
+            now = {"steps": moment * settings["steps"] // moments}
+            if moment == 1:
+                _found("kreiss", "fit")(model, task, {**settings, **now}, out=folder, show="quiet")
+            else:
+                _found("kreiss.training", "resume")(folder, now, show="quiet")
+            _measure(history, now["steps"], folder / "last.safetensors")
+        history.recorded = _recorded(folder)
     return history
 
 
-def _loss(task: Any, network: Any, batch: Any, hidden: Any) -> Any:
-    return task.loss(network.read(hidden, batch.lengths), batch)
+def _gradients_of(path: str) -> Any:
+    """Gradients of a network that is given, and those that its training recorded where it is a run."""
+    from kreiss.analysis import GradientHistory
+    from kreiss.training.record import is_run
+
+    history, folder = GradientHistory(), Path(path)
+    _measure(history, 0, folder)
+    if is_run(folder):
+        history.recorded = _recorded(folder)
+    return history
 
 
-def _last_gradients(path: str) -> Any:
-    """Gradients of a network that is given, as a history of one moment: of its loss where it is a run's."""
-    from kreiss.analysis import GradientHistory, dynamics
+def _measure(history: Any, update: int, path: Path) -> None:
+    """Add the gradients of a network: of its own loss where it is a run's, else of its last output."""
+    from kreiss.analysis import dynamics
     from kreiss.commands.sources import drive_of
     from kreiss.report.network_findings import Drive, random_inputs
 
     network = _found("kreiss", "load")(path)
     system = dynamics(network).time_first()
-    drive = drive_of(network, Path(path))[0] or Drive(random_inputs(system), "random input")
-    history = GradientHistory()
-    history.add(0, system, drive.inputs, drive.loss or (lambda outputs: outputs[-1].sum()))
-    return history
+    drive = drive_of(network, path)[0] or Drive(random_inputs(system), "random input")
+    history.add(update, system, drive.inputs, drive.loss or (lambda outputs: outputs[-1].sum()))
+
+
+def _recorded(folder: Path) -> dict[int, float]:
+    """The norm of the gradient of all parameters, by update."""
+    records = _found("kreiss.training", "read_records")(folder)
+    return {row["update"]: row["gradient_norm"] for row in records if "gradient_norm" in row}
 
 
 def _found(module: str, name: str) -> Any:

@@ -371,7 +371,9 @@ EXPERIMENTS = (
 
 # what is computed and not trained: name → where it stands, what it is, what makes it
 COMPUTED = {
+    "001/fig1a": ("Fig. 1(a)", "The Schur form Θ(α, β, d) and its modes", "kreiss figure 001/fig1a"),
     "001/fig1b": ("Fig. 1(b)", "Transients of Θ(α, β, 0)", "kreiss figure 001/fig1b"),
     "001/fig1c": ("Fig. 1(c)", "Fisher memory curves of Θ(α, β, d)", "kreiss figure 001/fig1c"),
+    "002/fig1": ("authors' response, figure", "Gradients through time and training", "kreiss figure 002/fig1 --train"),
     "000/table6": ("supplement, Table 6", "Sums of Fisher memory curves", "kreiss.analysis.fisher_memory"),
 }

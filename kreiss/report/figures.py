@@ -15,7 +15,7 @@ import numpy as np
 from kreiss import analysis
 from kreiss.errors import InputError, check_name
 from kreiss.report import plots
-from kreiss.report.style import COLOURS, canvas, style
+from kreiss.report.style import COLOURS, INK, canvas, mosaic, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,21 +68,89 @@ def figure(name: str, *, note: str = "", **roles: Any) -> Figure:
 # ---------------------------------------------------------------- theory
 
 
+SMALL = 6  # modes of the drawing
+
+
+def form_of_theta() -> Figure:
+    """001 Fig. 1(a): the lower-triangular Schur form of eq. (2), and the modes that feed one another."""
+    made, axes = canvas(2, 1, size=(5.0, 6.2), height_ratios=(5, 2))
+    kinds = np.tril(np.full((SMALL, SMALL), 3), -2) + 2 * np.eye(SMALL, k=-1, dtype=int) + np.eye(SMALL, dtype=int)
+    _entries(kinds, axes[0])
+    _modes(axes[1])
+    figure_: Figure = made
+    return figure_
+
+
+ENTRIES = {"d": COLOURS[2], "α": COLOURS[1], "β": COLOURS[0]}  # diagonal, delay line, rest of the triangle
+
+
+def _entries(kinds: Any, axes: Any) -> None:
+    """A matrix of kinds of entries: 0 for none, then those of `ENTRIES`."""
+    from matplotlib.colors import ListedColormap
+
+    with style():
+        axes.imshow(kinds, cmap=ListedColormap(["#ffffff00", *ENTRIES.values()]), vmin=0, vmax=len(ENTRIES))
+        for i, j in np.argwhere(kinds):
+            axes.text(j, i, list(ENTRIES)[kinds[i, j] - 1], ha="center", va="center", color="white", fontweight="bold")
+        axes.grid(False)
+        axes.set(xticks=[], yticks=[], title="Θ, lower triangular", xlabel="from mode j", ylabel="to mode i")
+
+
+def _modes(axes: Any) -> None:
+    """Modes in a row: each to itself (d), to the next (α) and to all later ones (β)."""
+    with style():
+        for j in range(SMALL):
+            for i in range(j, SMALL):
+                _arrow(axes, j, i)
+            axes.plot([j], [0], "o", color=INK, markersize=9)
+            axes.text(j, -0.28, f"{j + 1}", ha="center", va="top", fontsize=8)
+        axes.set(
+            xlim=(-0.6, SMALL - 0.4),
+            ylim=(-0.5, 1.25),
+            title="each mode feeds itself (d), the next (α) and all later ones (β)",
+        )
+        axes.title.set_fontsize(9)
+        axes.set_axis_off()
+
+
+def _arrow(axes: Any, start: int, end: int) -> None:
+    """From one mode to itself or to a later one, higher the farther it goes."""
+    name = "dα"[end - start] if end - start < 2 else "β"
+    bend = "arc3,rad=-1.8" if start == end else f"arc3,rad={0 if end - start == 1 else -0.45}"
+    shift = 0.16 if start == end else 0.0
+    axes.annotate(
+        "", (end + shift, 0.05), (start - shift, 0.05),
+        arrowprops={"arrowstyle": "-|>", "color": ENTRIES[name], "connectionstyle": bend, "shrinkA": 6, "shrinkB": 6},
+    )  # fmt: skip
+
+
 def transients_of_theta() -> Figure:
-    """001 Fig. 1(b): transients of Θ(α, β, 0) from a thousand starts on the sphere."""
+    """001 Fig. 1(b): transients of Θ(α, β, 0) from a thousand starts on the sphere, its top in both readings."""
     found = {
         f"α = {alpha}, β = {beta}": analysis.sphere_transients(analysis.delay_line(N, alpha, beta), N + 10)
         for alpha, beta in PARAMETERS
     }
-    axes = plots.transients(found)
+    made, axes = mosaic("us;nn", size=(9.4, 6.6))
+    panels = {
+        "u": ("unit", "deviation across units", "as captioned: mean ± deviation over starts"),
+        "s": ("start", "deviation across starts", "as the authors computed it: mean ± deviation over units"),
+        "n": ("norm", "length of the state", ""),
+    }
+    for letter, (kind, label, title) in panels.items():
+        curves = {
+            name: (getattr(one, f"{kind}_mean"), getattr(one, f"{kind}_deviation")) for name, one in found.items()
+        }
+        plots.bands(curves, axes[letter])
+        with style():
+            axes[letter].set_yscale("symlog", linthresh=1e-2)
+            axes[letter].set_ylim(bottom=0)
+            axes[letter].set(xlabel="steps", ylabel=label)
+            axes[letter].set_title(title, fontsize=9)
     with style():
-        for panel in axes:
-            panel.set_yscale("symlog", linthresh=1e-2)
-            panel.set_ylim(bottom=0)
-        axes[0].set_title("")
-        axes[0].legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    made: Figure = axes[0].figure
-    return made
+        axes["s"].set_ylim(axes["u"].get_ylim())
+        made.legend(*axes["n"].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+    figure_: Figure = made
+    return figure_
 
 
 def memory_of_theta() -> Figure:
@@ -188,14 +256,23 @@ def sizes_of_state(**curves: Any) -> Figure:
 
 
 def gradient_propagation(**histories: Any) -> Figure:
-    """Thesis App. A Fig. 3: gradients through time after training, and through training.
+    """002, figure, and thesis App. A Fig. 3: gradients through time after training, and through training.
+
+    The papers do not say which gradient the second panel has. Here it is ‖∂L/∂h_t‖, averaged over time, where it was
+    measured at several moments, and that of all parameters where a training recorded it.
 
     Args:
         histories: name → `GradientHistory`, such as of γ free and γ clamped.
     """
-    made, axes = canvas(1, 2, size=(9.4, 3.8))
+    recorded = {name: one.recorded for name, one in histories.items() if one.recorded}
+    moments = not recorded or any(len(one.updates) > 1 for one in histories.values())
+    panels = 1 + moments + bool(recorded)
+    made, axes = canvas(1, panels, size=(4.7 * panels, 3.8))
     plots.gradient_flow({name: history.flows[-1] for name, history in histories.items()}, axes[0])
-    plots.gradient_history(histories, axes[1])
+    if moments:
+        plots.gradient_history(histories, axes[1])
+    if recorded:
+        plots.recorded_gradients(recorded, axes[-1])
     figure_: Figure = made
     return figure_
 
@@ -203,7 +280,12 @@ def gradient_propagation(**histories: Any) -> Figure:
 ADDING = "an ENRNN trained on adding, T = 50, with 24 long-term and 16 short-term units"
 INPUTS = {"enrnn": ADDING, "inputs": "a batch of the task, (T, B, 2)", "long": "the number of long-term units"}
 
+GRADIENTS = PaperFigure(
+    gradient_propagation, "gradients through time and training", {"runs": "name → GradientHistory, one per network"}
+)
+
 FIGURES: dict[str, PaperFigure] = {
+    "001/fig1a": PaperFigure(form_of_theta, "the Schur form Θ(α, β, d) and its modes", {}),
     "001/fig1b": PaperFigure(transients_of_theta, "transients of Θ(α, β, 0)", {}),
     "001/fig1c": PaperFigure(memory_of_theta, "Fisher memory curves of Θ(α, β, d)", {}),
     "001/fig3": PaperFigure(
@@ -221,7 +303,6 @@ FIGURES: dict[str, PaperFigure] = {
         "errors for several sizes of the two states",
         {"runs": "name → (updates, errors), one per split"},
     ),
-    "thesis/appA-fig3": PaperFigure(
-        gradient_propagation, "gradients through time and training", {"runs": "name → GradientHistory, one per network"}
-    ),
+    "002/fig1": GRADIENTS,
+    "thesis/appA-fig3": GRADIENTS,
 }

@@ -90,6 +90,11 @@ def _growth(mean: Tensor) -> float:
 class GradientHistory:
     """Gradient flow through training: call `add` now and then, then look at `norms`.
 
+    Attributes:
+        updates: of the measurements.
+        flows: what was measured.
+        recorded: update → norm of the gradient of all parameters, where the training recorded it.
+
     Reference: Kerg (2022), App. A.6, Fig. 3 right.
 
     Example:
@@ -104,6 +109,7 @@ class GradientHistory:
 
     updates: list[int] = field(default_factory=list)
     flows: list[GradientFlow] = field(default_factory=list)
+    recorded: dict[int, float] = field(default_factory=dict)
 
     def add(self, update: int, network: Any, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> None:
         """Measure the present network."""

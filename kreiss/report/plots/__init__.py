@@ -2,6 +2,7 @@
 
 from kreiss.report.plots.matrices import (
     angle_rose,
+    bands,
     fisher_curves,
     norms,
     spectrum,
@@ -17,6 +18,7 @@ from kreiss.report.plots.networks import (
     gradient_history,
     heat_map,
     lyapunov,
+    recorded_gradients,
     sensitivity_by_lag,
 )
 from kreiss.report.plots.runs import comparison, losses, moduli
@@ -24,6 +26,7 @@ from kreiss.report.plots.runs import comparison, losses, moduli
 __all__ = [
     "INFLUENCE",
     "angle_rose",
+    "bands",
     "comparison",
     "fisher_curves",
     "fixed_points",
@@ -34,6 +37,7 @@ __all__ = [
     "lyapunov",
     "moduli",
     "norms",
+    "recorded_gradients",
     "sensitivity_by_lag",
     "spectrum",
     "spectrum_frames",

@@ -155,19 +155,22 @@ def transients(found: Mapping[str, SphereTransients], axes: Sequence[Any] | None
     if axes is None:
         _, axes = canvas(2, 1, sharex=True, size=(4.6, 5.2))
     assert axes is not None
+    bands({name: (one.unit_mean, one.unit_deviation) for name, one in found.items()}, axes[0])
+    bands({name: (one.norm_mean, one.norm_deviation) for name, one in found.items()}, axes[1])
     with style():
-        for (name, one), colour in zip(found.items(), COLOURS * 3, strict=False):
-            for panel, mean, deviation in (
-                (axes[0], one.unit_mean, one.unit_deviation),
-                (axes[1], one.norm_mean, one.norm_deviation),
-            ):
-                steps = np.arange(len(mean))
-                panel.plot(steps, mean, color=colour, label=name)
-                panel.fill_between(steps, mean - deviation, mean + deviation, color=colour, alpha=SHADE, linewidth=0)
         axes[0].set(ylabel="deviation across units", title="transients from random starts")
         axes[1].set(xlabel="steps", ylabel="length of the state")
         axes[0].legend(fontsize=8)
     return axes
+
+
+def bands(curves: Mapping[str, tuple[Array, Array]], axes: Any) -> None:
+    """Means against steps, each with a band of one deviation."""
+    with style():
+        for (name, (mean, deviation)), colour in zip(curves.items(), COLOURS * 3, strict=False):
+            steps = np.arange(len(mean))
+            axes.plot(steps, mean, color=colour, label=name)
+            axes.fill_between(steps, mean - deviation, mean + deviation, color=colour, alpha=SHADE, linewidth=0)
 
 
 def norms(found: TransientGrowth, axes: Any = None, *, radius: float | None = None) -> Any:

@@ -71,8 +71,19 @@ def gradient_history(histories: Mapping[str, GradientHistory], axes: Any = None)
     axes = _axes(axes)
     with style():
         for name, history in histories.items():
-            axes.plot(history.updates, as_array("norms", history.norms).mean(1), label=name)
+            axes.plot(history.updates, as_array("norms", history.norms).mean(1), "o-", markersize=4, label=name)
         axes.set(xlabel="update", ylabel=f"mean {GRADIENT}", yscale="log", title="gradients through training")
+        axes.legend(fontsize=8)
+    return axes
+
+
+def recorded_gradients(recorded: Mapping[str, Mapping[int, float]], axes: Any = None) -> Any:
+    """The norm of the gradient of all parameters against updates of training, as runs record it."""
+    axes = _axes(axes)
+    with style():
+        for name, norms in recorded.items():
+            axes.plot(list(norms), list(norms.values()), linewidth=1, label=name)
+        axes.set(xlabel="update", ylabel="norm of the gradient of all parameters", yscale="log", title="as recorded")
         axes.legend(fontsize=8)
     return axes
 
