@@ -53,18 +53,26 @@ def networked(model: nn.Module, task: Task, seed: int) -> nn.Module:
 
 
 def model_section(model: nn.Module) -> dict[str, Any]:
-    """Settings that tell a given model, for the record."""
-    layer: Any = getattr(model, "layer", model)
+    """What is known of a given model, for the record: all of a layer of ours, of other modules the name alone."""
+    layer: Any = model.layer if isinstance(model, Network) else model
     names = [name for name, made in REGISTRY.items() if made is type(layer)]
-    if not names:
-        return {"name": type(model).__name__}
-    around: dict[str, Any] = model.config if isinstance(model, Network) else {}
-    special = {key: value for key, value in layer.config.items() if key not in LAYER_OWN}
+    if not names and not isinstance(layer, RecurrentLayer):
+        return {"name": type(layer).__name__}
     return {
-        "name": names[0], "hidden": layer.hidden_size, "layers": layer.num_layers, "bidirectional": layer.bidirectional,
-        "embedding": around.get("embedding", 0), "dropout": around.get("dropout", 0.0),
-        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."), **special,
+        "name": names[0] if names else type(layer).__name__,
+        "hidden": layer.hidden_size, "layers": layer.num_layers, "bidirectional": layer.bidirectional,
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."), **_around(model, layer),
+        **{key: value for key, value in layer.config.items() if key not in LAYER_OWN},
     }  # fmt: skip
+
+
+def _around(model: nn.Module, layer: Any) -> dict[str, Any]:
+    """Embedding and dropout, which a bare layer gets none of; dropout only where it is the same throughout."""
+    config: dict[str, Any] = model.config if isinstance(model, Network) else {}
+    before_readout = config.get("dropout", 0.0)
+    between = layer.config.get("dropout", 0.0) if layer.num_layers > 1 else before_readout
+    known = {"embedding": config.get("embedding", 0)}
+    return {**known, "dropout": before_readout} if between == before_readout else known
 
 
 def task_section(task: Task) -> dict[str, Any]:

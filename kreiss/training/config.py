@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+)
 
 from kreiss.errors import InputError, check_name
 from kreiss.layers import REGISTRY
@@ -56,6 +65,13 @@ class ModelSection(Section):
     dtype: Literal["float32", "float64"] = Field("float32", description="of the parameters")
 
 
+class GivenModel(Section):
+    """What is known of a model that was given as an object; what is not known has no default."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+
 class OptimiserSection(Section):
     """The optimiser, its groups, penalties and clipping."""
 
@@ -89,7 +105,7 @@ class Config(Section):
     """All settings of a run."""
 
     task: TaskSection = Field(default_factory=TaskSection)
-    model: ModelSection = Field(default_factory=ModelSection)
+    model: SerializeAsAny[ModelSection] = Field(default_factory=ModelSection)
     optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
     schedule: ScheduleSection = Field(default_factory=ScheduleSection)
     steps: PositiveInt | None = Field(None, description="updates; 1,500 by default where the task has no epochs")
@@ -134,12 +150,13 @@ LAYER_OWN = ("input_size", "hidden_size", "num_layers", "batch_first", "dropout"
 # ---------------------------------------------------------------- from names and values to a Config
 
 
-def resolved(*sources: Mapping[str, Any], given: tuple[str, ...] = ()) -> Config:
+def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | None = None) -> Config:
     """The settings of several sources, each stronger than those before it.
 
     Args:
         sources: settings by nested, dotted or short names.
-        given: sections that only describe an object of the user's, "task" or "model", and need not be buildable.
+        given: what is known of an object of the user's, by "task" or "model", instead of what the sources say of it;
+            it need not be buildable.
     """
     names: dict[str, Any] = {}
     for source in sources:
@@ -149,11 +166,14 @@ def resolved(*sources: Mapping[str, Any], given: tuple[str, ...] = ()) -> Config
         section, _, rest = name.rpartition(".")
         (tree.setdefault(section, {}) if section else tree)[rest] = value
     _check_names(tree)
-    _check_choices(tree, given)
+    given = given or {}
+    _check_choices(tree, tuple(given))
     try:
-        config = Config.model_validate(tree)
+        config = Config.model_validate({**tree, **given})
     except ValidationError as error:
         raise sentence(error) from error
+    if "model" in given and not ModelSection.model_fields.keys() <= given["model"].keys():
+        config = config.model_copy(update={"model": GivenModel(**given["model"])})
     if config.steps and config.epochs:
         raise InputError(
             f"either `steps` or `epochs` must be given; got steps={config.steps} and epochs={config.epochs}. "

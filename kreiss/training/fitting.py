@@ -67,7 +67,7 @@ def fit(
     if isinstance(model, nn.Module):
         given["model"] = model_section(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
-    config = resolved(*sources, names, settings or {}, more, given, given=tuple(given))
+    config = resolved(*sources, names, settings or {}, more, given=given)
     made = task if isinstance(task, Task) else make_task(config)
     network = networked(model, made, config.seed) if isinstance(model, nn.Module) else make_network(config, made)
     return run(config, folder, network, made, show=show, resume=resume)
