@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import pytest
 import yaml
+from rich.console import Console
 from torch import nn
 
 import kreiss
+from kreiss.errors import InputError
 from kreiss.layers.base import RecurrentLayer
 from kreiss.tasks import Copy
-from kreiss.training import Network
+from kreiss.training import Network, display, fitting
+from kreiss.training.config import resolved
 
 # ---------------------------------------------------------------- models of the user's own
 
@@ -63,3 +68,40 @@ def test_the_record_of_any_other_module_says_its_name_and_nothing_else(tmp_path)
 def test_dropout_that_differs_between_layers_and_before_the_readout_is_not_recorded_as_one_number(tmp_path):
     assert "dropout" not in recorded(kreiss.NNRNN(10, 4, 2, dropout=0.5), tmp_path / "bare")
     assert recorded(kreiss.NNRNN(10, 4, 2), tmp_path / "none")["dropout"] == 0.0
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def test_a_run_cannot_be_resumed_for_fewer_updates_than_it_has_made(tmp_path):
+    out = tmp_path / "run"
+    kreiss.fit("rnn", "copy", {"hidden": 4, "task.delay": 2, "steps": 7}, out=out, show="quiet")
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    said = r"`steps` must be at least the 7 updates that the run has made; got steps=3\. For 3 more pass steps=10\."
+    with pytest.raises(InputError, match=said):
+        fitting.resume(out, {"steps": 3}, show="quiet")
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_every_number_of_the_live_line_says_its_update_where_it_is_not_that_of_the_loss(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        display, "Console", lambda **options: Console(file=screen, force_terminal=True, width=200, **options)
+    )
+    monkeypatch.setattr(display, "REFRESH", 0.0)
+    monkeypatch.setattr(display, "GLANCE_SHARE", 1e9)
+    numbers = {"modulus_min": 0.1, "modulus_mean": 0.2, "modulus_max": 0.3, "departure": 0.4}
+    shown = display.Live(100, "loss", None, lambda: numbers)
+    shown.start(resolved({}), "nowhere", 0)
+    shown.show(display.Now(3, 1.0, 1.0))  # looks at the spectrum, and not again for seconds
+    shown.show(display.Now(8, 1.0, 1.0))
+    assert last_lines(screen)[1] == "|λ| 0.100 0.200 0.300  departure 0.4 at update 3"
+    shown.record({"update": 8, "split": "valid", "loss": 0.5, **numbers, "modulus_max": 0.9})
+    shown.show(display.Now(9, 1.0, 1.0))
+    assert last_lines(screen)[1] == ("valid loss 0.5 at update 8  |λ| 0.100 0.200 0.900  departure 0.4 at update 8")
+    shown.close()
+
+
+def last_lines(screen: io.StringIO) -> list[str]:
+    """The bar and the line below it, as they were drawn last."""
+    return [line.rstrip() for line in screen.getvalue().rpartition("\x1b[2K")[2].splitlines()]

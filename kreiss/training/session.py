@@ -72,6 +72,7 @@ class Session:
         self.folder: RunFolder | None = None
         if which is not None:
             self._restore(which)
+            self._check_steps()
         self.trackers: list[Tracker] = []
         self.display = display.Display(0, task.metric, None, dict)
         if processes.first:
@@ -86,6 +87,16 @@ class Session:
         self.training.restore(tensors, content)
         self.records = read_records(self.out, content["updates"])
         self._note_good()
+
+    def _check_steps(self) -> None:
+        """Raise if the run has made more updates than it is to have."""
+        made, steps = self.training.updates, self.config.steps
+        assert steps is not None
+        if made > steps:
+            raise InputError(
+                f"`steps` must be at least the {made} updates that the run has made; got steps={steps}. "
+                f"For {steps} more pass steps={made + steps}."
+            )
 
     def _open(self, show: str, going_on: bool) -> None:
         assert self.config.steps is not None
