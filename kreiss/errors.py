@@ -49,6 +49,10 @@ class RunError(RuntimeError):
     exit_code = 1
 
 
+class Diverged(RunError):  # noqa: N818
+    """Numbers of a run that are not finite: a result of its settings, where every other error is a mishap."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a registry, with the closest known one."""
     names = sorted(known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from rich.console import Console
 from torch import nn
 
 import kreiss
-from kreiss.errors import InputError
+from kreiss.errors import Diverged, InputError, MissingExtra
 from kreiss.layers.base import RecurrentLayer
-from kreiss.tasks import Copy
+from kreiss.tasks import Copy, Frames, Task
 from kreiss.training import Network, display, fitting
 from kreiss.training.config import resolved
+from kreiss.training.record import read_status
 
 # ---------------------------------------------------------------- models of the user's own
 
@@ -105,3 +107,65 @@ def test_every_number_of_the_live_line_says_its_update_where_it_is_not_that_of_t
 def last_lines(screen: io.StringIO) -> list[str]:
     """The bar and the line below it, as they were drawn last."""
     return [line.rstrip() for line in screen.getvalue().rpartition("\x1b[2K")[2].splitlines()]
+
+
+# ---------------------------------------------------------------- how a run ended
+
+
+def test_a_package_that_the_test_needs_is_asked_for_before_the_first_update(files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pesq", None)
+    task = Frames(path=files / "fsdd", window=32, hop=16, quality=True)
+    with pytest.raises(MissingExtra, match=r"needs the package pesq; .*pip install 'kreiss\[audio\]'"):
+        kreiss.fit("rnn", task, {"hidden": 2, "steps": 1}, out=tmp_path / "run", show="quiet")
+    assert not (tmp_path / "run").exists()
+
+
+class Failing(Copy):
+    """Raises an error at a point of the run."""
+
+    def __init__(self, error: BaseException, where: str) -> None:
+        super().__init__(2)
+        self.error, self.where = error, where
+
+    def baseline(self):
+        return self.fails("start") or super().baseline()
+
+    def train(self, update, batch, seed):
+        return (update == 1 and self.fails("update")) or super().train(update, batch, seed)
+
+    def held_out(self, split, batch):
+        return self.fails(split) or super().held_out(split, batch)
+
+    def fails(self, where: str) -> None:
+        if where == self.where:
+            raise self.error
+
+
+def status_after(task: Task, error: type[BaseException], out: Path, **settings: object) -> dict[str, object]:
+    with pytest.raises(error):
+        kreiss.fit("rnn", task, {"hidden": 4, "steps": 3, **settings}, out=out, show="quiet")
+    status = read_status(out)
+    return {name: status[name] for name in ("state", "update", "message", "cause")}
+
+
+@pytest.mark.parametrize(
+    ("error", "where", "expected"),
+    [
+        (ValueError("no"), "test", ("failed", 3, "ValueError: no", "error")),
+        (MemoryError(), "valid", ("failed", 1, "MemoryError", "error")),
+        (OSError(28, "No space left on device"), "start", ("failed", 0, "OSError: [Errno 28] No space", "error")),
+        (InputError("the data must be there."), "update", ("failed", 1, "the data must be there.", "error")),
+        (KeyboardInterrupt(), "update", ("interrupted", 1, "KeyboardInterrupt", "")),
+    ],
+)  # fmt: skip
+def test_whatever_ends_a_run_is_in_its_status(error, where, expected, tmp_path):
+    found = status_after(Failing(error, where), type(error), tmp_path / "run")
+    state, update, message, cause = expected
+    assert (found["state"], found["update"], found["cause"]) == (state, update, cause)
+    assert found["message"].startswith(message)
+
+
+def test_divergence_is_told_from_all_other_errors(tmp_path):
+    found = status_after(Copy(2), Diverged, tmp_path / "run", lr=1e30, **{"model.nonlinearity": "relu", "steps": 9})
+    assert (found["state"], found["cause"]) == ("failed", "diverged")
+    assert "must be finite" in found["message"]

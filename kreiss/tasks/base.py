@@ -43,6 +43,9 @@ class Task(ABC):
     metric: str = "loss"  # the metric that chooses the best checkpoint and is shown
     higher_is_better: bool = False
 
+    def check_packages(self) -> None:  # noqa: B027
+        """Raise if a package is missing that an evaluation needs; asked before the first update."""
+
     def updates_per_epoch(self, batch: int) -> int | None:
         """Updates that go once through the training data; None where data are generated without end."""
         return None

@@ -91,6 +91,10 @@ class Frames(Stored):
         self.input_size = self.output_size = window // 2 + 1
         self._frames: dict[int, NDArray[np.float32]] = {}
 
+    def check_packages(self) -> None:
+        if self.quality:
+            sound.judges()
+
     def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
         judged = self.quality and split == "test"
         for start in range(0, len(self.splits[split]), check_size("batch", batch)):

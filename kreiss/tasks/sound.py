@@ -143,13 +143,13 @@ def quality(reference: Wave, wave: Wave) -> dict[str, float]:
 
     A measure that the sound is too short or too silent for is left out.
     """
-    stoi, pesq = _measures()
+    stoi, pesq = judges()
     measures = {"segsnr": segmental_snr, "stoi": stoi, "pesq": pesq}
     found = {name: measure(reference, wave) for name, measure in measures.items()}
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
-def _measures() -> tuple[Any, Any]:
+def judges() -> tuple[Any, Any]:
     """STOI and PESQ, each NaN for a sound that it cannot judge."""
     try:
         import pesq as pesq_package

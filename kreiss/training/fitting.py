@@ -112,6 +112,7 @@ def run(
     config = planned(config, task)
     device = device_named(config.device)
     check_trackers(config)
+    task.check_packages()
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from kreiss.errors import RunError
+from kreiss.errors import Diverged
 
 MANY = 100  # skipped updates in a row after which nothing good is to be expected
 
@@ -48,7 +48,7 @@ class Guard:
         what = f"the loss must be finite; got {loss}" if not math.isfinite(loss) else _gradient(model, norm)
         also = f" after {self.in_a_row} skipped updates in a row" if self.on_nan == "skip" else ""
         remedy = "lower the learning rate or clip gradients (--clip-norm 1)"
-        raise RunError(
+        raise Diverged(
             f"{what} at update {update}{also}. {last_good}; {remedy}"
             + ("." if self.on_nan == "skip" else ", or pass --on-nan skip.")
         )

@@ -135,9 +135,12 @@ class RunFolder:
         assert self._metrics is not None
         os.fsync(self._metrics.fileno())
 
-    def set_status(self, state: str, update: int, message: str = "") -> None:
-        """Say how the run stands: running, finished, interrupted or failed."""
-        content = {"state": state, "update": update, "message": message, "time": time.time(), "pid": os.getpid()}
+    def set_status(self, state: str, update: int, message: str = "", cause: str = "") -> None:
+        """Say how the run stands: running, finished, interrupted, or failed because it "diverged" or of an "error"."""
+        content = {
+            "state": state, "update": update, "message": message, "cause": cause,
+            "time": time.time(), "pid": os.getpid(),
+        }  # fmt: skip
         storage.write_whole(self.path / "status.json", _json(content))
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kreiss.errors import InputError, RunError
+from kreiss.errors import Diverged, InputError, RunError
 from kreiss.tasks import Task
 from kreiss.training import checkpoint, display, saving, storage
 from kreiss.training.config import Config
@@ -75,8 +75,7 @@ class Session:
             self._check_steps()
         self.trackers: list[Tracker] = []
         self.display = display.Display(0, task.metric, None, dict)
-        if processes.first:
-            self._open(show, which is not None)
+        self.show, self.going_on = show, which is not None
         self.saved = time.monotonic()
 
     def _restore(self, which: str) -> None:
@@ -99,6 +98,7 @@ class Session:
             )
 
     def _open(self, show: str, going_on: bool) -> None:
+        """Open the folder, the trackers and the display."""
         assert self.config.steps is not None
         done = self.training.updates
         if self.out is not None:
@@ -116,13 +116,15 @@ class Session:
     # ------------------------------------------------------------ going
 
     def go(self, interruption: Interruption) -> Run:
-        """All updates that are left, then the test."""
+        """All updates that are left, then the test; whatever ends them is in the status of the run."""
         try:
+            if self.processes.first:
+                self._open(self.show, self.going_on)
             interrupted = self._updates(interruption)
             metrics = {} if interrupted else self._test()
             self._end("interrupted" if interrupted else "finished")
-        except RunError as error:
-            self._fail(str(error))
+        except BaseException as error:
+            self._fail(error)
             raise
         finally:
             self._close()
@@ -252,10 +254,15 @@ class Session:
         if state == "interrupted" and self.folder is not None:
             self.display.say(f"interrupted at update {self.training.updates}; go on with: kreiss resume {self.out}")
 
-    def _fail(self, message: str) -> None:
-        if self.folder is not None:
-            with suppress(RunError):  # the disk is full: the error itself is on its way
-                self.folder.set_status("failed", self.training.updates, message)
+    def _fail(self, error: BaseException) -> None:
+        if self.folder is None:
+            return
+        ours = isinstance(error, (InputError, RunError))
+        message = str(error) if ours else f"{type(error).__name__}: {error}".removesuffix(": ")
+        stopped = isinstance(error, KeyboardInterrupt)  # a second Ctrl-C, in the middle of an update
+        cause = "diverged" if isinstance(error, Diverged) else "" if stopped else "error"
+        with suppress(RunError):  # the disk is full: the error itself is on its way
+            self.folder.set_status("interrupted" if stopped else "failed", self.training.updates, message, cause)
 
     def _close(self) -> None:
         self.display.close()
