@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import platform
 import signal
@@ -23,9 +25,10 @@ from kreiss.report.sweeps import parallel_coordinates
 from kreiss.studies import results, sweeping, worker
 from kreiss.studies.grids import GRIDS
 from kreiss.studies.jobs import Job, jobs_of
-from kreiss.studies.places import Here, OnRay, Place
+from kreiss.studies.places import Here, Made, OnRay, Place, made_in_this_process
 from kreiss.studies.reproducing import Watch, reproduce, share_made, updates_made
-from kreiss.training.record import read_status
+from kreiss.training.config import written
+from kreiss.training.record import RunFolder, read_status, remove
 
 ROOT = Path(__file__).parents[1]
 NAME = "001/fig2-copy"
@@ -38,17 +41,21 @@ LONGER = {"steps": 90, "eval_every": 3, "task.delay": 60, "batch": 8}
 class Inside:
     """Makes runs in this process: the same work without the time that a new process takes."""
 
-    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Iterator[tuple[Job, results.Record]]:
+    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Made:
         for job in jobs:
-            worker.work(runs / job.key, job.config)
             look()
-            yield job, worker.record_of(runs / job.key, job.config)
+            try:
+                yield job, made_in_this_process(job, runs)
+            except RunError as error:
+                yield job, error
 
 
-def made(folder: Path, place: Place | None = None, only: tuple[str, ...] = ONLY, **changes: object) -> Runs:
+def made(
+    folder: Path, place: Place | None = None, only: tuple[str, ...] = ONLY, again: bool = False, **changes: object
+) -> Runs:
     return reproduce(
         experiment(NAME), "smoke", place or Inside(), seeds=1, only=only, changes=changes, folder=folder / "results",
-        runs=folder / "runs", console=Console(quiet=True),
+        runs=folder / "runs", again=again, console=Console(quiet=True),
     )  # fmt: skip
 
 
@@ -78,7 +85,7 @@ def test_what_is_done_is_not_run_again_and_a_changed_setting_is_a_new_run(tmp_pa
         raise AssertionError("a run was made a second time")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Inside, "made", lambda self, jobs, *_: iter([never() for _ in jobs]))
+        patched.setattr(Inside, "made", lambda self, jobs, *_: (never() for _ in jobs))
         assert made(tmp_path) == first
     again = made(tmp_path, lr=0.5)
     assert not set(again) & set(first)
@@ -122,11 +129,94 @@ def test_a_run_that_diverges_is_a_result_and_is_made_again_only_when_asked(tmp_p
     assert made(tmp_path, **diverging) == found
 
 
+def test_a_full_disk_is_no_result_and_the_run_is_made_when_there_is_room(tmp_path, monkeypatch):
+    sync = os.fsync
+
+    def nearly_full(file: int) -> None:
+        if os.fstat(file).st_size > 8000:  # room for a status, and not for a checkpoint
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", nearly_full)
+        with pytest.raises(RunError, match=r"1 of 1 runs of 001/fig2-copy were .*/rnn seed 0.*No space left on"):
+            made(tmp_path, only=("rnn",))
+    (folder,) = (path for path in (tmp_path / "runs").iterdir() if path.is_dir())
+    assert read_status(folder)["state"] == "failed"
+    assert results.read_all(tmp_path / "results") == {}
+    (record,) = made(tmp_path, only=("rnn",)).values()
+    assert record["state"] == "finished"
+
+
+def test_failures_that_were_recorded_without_a_cause_stand_only_if_they_diverged(tmp_path):
+    common = {"row": f"{NAME}/rnn", "scale": "smoke", "seed": 0}
+    diverged = "the norm of all gradients must be finite; got inf at update 5. No checkpoint was written; lower"
+    full = "`runs/x/last.safetensors` could not be written: No space left on device."
+    recorded = {
+        "a": {**common, "state": "finished"},
+        "b": {**common, "state": "failed", "message": diverged},
+        "c": {**common, "state": "failed", "message": full},
+    }
+    (tmp_path / "x.json").write_text(json.dumps({"experiment": NAME, "runs": recorded}))
+    assert list(results.read_all(tmp_path)) == ["a", "b"]
+
+
+def test_what_diverged_is_made_again_when_asked(tmp_path):
+    diverging = {"lr": 1e30, "steps": 10, "model.nonlinearity": "relu"}
+    (key,) = made(tmp_path, only=("rnn",), **diverging)
+    started = (tmp_path / "runs" / key / "run.json").stat().st_mtime_ns
+    made(tmp_path, only=("rnn",), again=True, **diverging)
+    assert (tmp_path / "runs" / key / "run.json").stat().st_mtime_ns > started
+
+
+# ---------------------------------------------------------------- several at once
+
+
+def test_two_workers_with_one_run_wait_for_one_another(tmp_path):
+    job = jobs_of(experiment(NAME), "smoke", 1, ("rnn",))[0]
+    settings, folder = tmp_path / "settings.yaml", tmp_path / job.key
+    settings.write_text(written(job.config))
+    words = [sys.executable, "-m", "kreiss.studies.worker", str(folder), str(settings)]
+    piped = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    both = [subprocess.Popen(words, env=environment(), **piped) for _ in range(2)]
+    said = [process.stderr.read().decode() for process in both]  # until they end
+    for process in both:
+        process.communicate()
+    assert [process.returncode for process in both] == [0, 0], said
+    assert read_status(folder)["state"] == "finished"
+    assert (folder / "metrics.jsonl").read_text().count('"split": "test"') == 1
+
+
+def test_a_folder_in_which_a_process_trains_is_never_removed(tmp_path):
+    job = jobs_of(experiment(NAME), "smoke", 1, ("rnn",))[0]
+    live = RunFolder.create(tmp_path / job.key, job.config)
+    before = sorted(path.name for path in live.path.iterdir())
+    with pytest.raises(RunError, match="only one process may train in"):
+        remove(live.path)
+    assert sorted(path.name for path in live.path.iterdir()) == before
+    live.close()
+    remove(live.path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_of_reproduce_alone_ends_its_runs_with_a_checkpoint(tmp_path):
+    endless = [*command(tmp_path), "--steps", "1000000"]
+    key = jobs_of(experiment(NAME), "smoke", 1, ("rnn",), {**LONGER, "steps": 1_000_000})[0].key
+    process = subprocess.Popen(endless, env=environment(), stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: updates_made(tmp_path / "runs" / key) >= 6)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+    assert read_status(tmp_path / "runs" / key)["state"] == "interrupted"
+
+
 def test_a_run_that_cannot_be_made_is_said_and_the_others_are_made(tmp_path):
     key = jobs_of(experiment(NAME), "smoke", 1, ("rnn",))[0].key
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / key).write_text("in the way")
-    with pytest.raises(RunError, match=r"1 runs of 001/fig2-copy were not finished; the first: .*rnn with seed 0"):
+    with pytest.raises(RunError, match=r"1 of 2 runs of 001/fig2-copy were .*/rnn seed 0.*must be writable"):
         made(tmp_path, Here(2))
     assert [record["row"] for record in results.read_all(tmp_path / "results").values()] == [f"{NAME}/nnrnn-exact"]
 
@@ -198,6 +288,22 @@ def test_a_cluster_of_two_processors_makes_the_same_numbers(tmp_path, cluster):
     assert {key: numbers(record) for key, record in there.items()} == {
         key: numbers(record) for key, record in here.items()
     }
+
+
+KILLED_IN_THE_LOCK = """
+import os, signal, sys
+from pathlib import Path
+from kreiss.studies import sweeping
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # which Optuna asks for while it holds the lock
+sweeping.study_of(sweeping.Sweep("001/fig2-copy/nnrnn", "smoke", "rates", {}, Path("sweep")))
+"""
+
+
+def test_a_search_goes_on_after_a_kill_inside_the_lock_of_its_journal(tmp_path):
+    python = {"env": environment(), "cwd": tmp_path, "timeout": 60}  # seconds: without an end it would wait for ever
+    assert subprocess.run([sys.executable, "-c", KILLED_IN_THE_LOCK], **python).returncode == -signal.SIGKILL
+    going_on = KILLED_IN_THE_LOCK.replace("os.fsync =", "_ =").replace("study_of", "take_up")
+    assert subprocess.run([sys.executable, "-c", going_on], **python).returncode == 0
 
 
 def sweep_in(folder: Path) -> sweeping.Sweep:

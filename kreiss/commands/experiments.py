@@ -45,7 +45,7 @@ def reproduce(
     ray
         Address of a Ray cluster to run on instead ("local" starts one here; extra `ray`).
     again
-        Make runs again that failed.
+        Make runs again that diverged.
     results
         Folder of results, one small file for each experiment.
     runs

@@ -108,10 +108,8 @@ def rm(*run: Path, yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative
     yes
         Do not ask.
     """
-    import shutil
-
     from kreiss.errors import InputError
-    from kreiss.training.record import read_status
+    from kreiss.training.record import read_status, remove
 
     for path in run:
         _check(path)
@@ -119,7 +117,7 @@ def rm(*run: Path, yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative
             raise InputError(f"a run must have ended to be removed; got {path}, which is running. End it first.")
     for path in run:
         if yes or input(f"remove {path}? [y/N] ").strip().lower() in ("y", "yes"):
-            shutil.rmtree(path)
+            remove(path)
             print(f"removed {path}")
     return 0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,41 +22,35 @@ from kreiss.training.storage import write_whole
 
 LOOK = 1.0  # seconds between looks at runs that go on
 SINGLE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+MISHAPS = (OSError, ValueError, RuntimeError, MemoryError)  # that leave a run to be made; divergence is none of them
+
+Made = Generator[tuple[Job, Record | RunError], None, None]
 
 
 class Place(Protocol):
     """Makes runs, as many at a time as it can."""
 
-    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Iterator[tuple[Job, Record | RunError]]:
-        """Every job with what it came to, in the order they end; `look` is called now and then."""
+    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Made:
+        """Every job with what it came to, in the order they end; `look` is called now and then.
+
+        Closed early, it ends the runs that are being made.
+        """
 
 
-def made_in_a_process(job: Job, runs: Path) -> Record:
-    """Make or finish a run in a process of its own, which ends when this one does."""
-    folder, settings = runs / job.key, runs / f"{job.key}.yaml"
-    runs.mkdir(parents=True, exist_ok=True)
-    write_whole(settings, written(job.config).encode())
-    command = [sys.executable, "-m", "kreiss.studies.worker", str(folder), str(settings)]
-    environment = {**os.environ, **dict.fromkeys(SINGLE, "1")}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    assert process.stdin is not None
-    assert process.stderr is not None
-    said = process.stderr.read().decode(errors="replace").strip()  # ends when the process does
-    code = process.wait()
-    process.stdin.close()
-    process.stderr.close()
-    if code:
-        why = said.splitlines()[-1].removeprefix("error: ") if said else f"its process ended with code {code}"
-        raise RunError(f"{job.row} with seed {job.seed} was not finished: {why}")
-    return worker.record_of(folder, job.config)
+def unfinished(why: object) -> RunError:
+    """The error for a run that is still to be made."""
+    return RunError(f"not finished: {why}")
 
 
 def made_in_this_process(job: Job, runs: Path) -> Record:
     """Make or finish a run right here, with one thread."""
     torch.set_num_threads(1)
-    state = worker.work(runs / job.key, job.config)
+    try:
+        state = worker.work(runs / job.key, job.config)
+    except MISHAPS as error:
+        raise unfinished(error) from error
     if state not in worker.ENDED:
-        raise RunError(f"{job.row} with seed {job.seed} was not finished: someone stopped it")
+        raise unfinished("someone stopped it")
     return worker.record_of(runs / job.key, job.config)
 
 
@@ -68,21 +63,65 @@ class Here:
 
     def __init__(self, count: int) -> None:
         self.count = count
+        self.processes: set[subprocess.Popen[bytes]] = set()
+        self.ending = threading.Event()
 
-    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Iterator[tuple[Job, Record | RunError]]:
+    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Made:
+        self.ending.clear()
         with ThreadPoolExecutor(self.count) as pool:
-            waiting: dict[Future[Record], Job] = {pool.submit(made_in_a_process, job, runs): job for job in jobs}
+            waiting: dict[Future[Record], Job] = {pool.submit(self._made, job, runs): job for job in jobs}
             try:
                 while waiting:
                     done, _ = wait(waiting, timeout=LOOK, return_when=FIRST_COMPLETED)
                     for future in done:
-                        job, error = waiting.pop(future), future.exception()
-                        if error is not None and not isinstance(error, RunError):
-                            raise error
-                        yield job, error if isinstance(error, RunError) else future.result()
+                        yield waiting.pop(future), _outcome(future)
                     look()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+                self._end()
+
+    def _made(self, job: Job, runs: Path) -> Record:
+        """Make or finish a run in a process of its own, which ends when this one does."""
+        folder, settings = runs / job.key, runs / f"{job.key}.yaml"
+        runs.mkdir(parents=True, exist_ok=True)
+        write_whole(settings, written(job.config).encode())
+        code, said = self._ran([sys.executable, "-m", "kreiss.studies.worker", str(folder), str(settings)])
+        if code:
+            why = said.splitlines()[-1].removeprefix("error: ") if said else f"its process ended with code {code}"
+            raise unfinished(why)
+        return worker.record_of(folder, job.config)
+
+    def _ran(self, command: list[str]) -> tuple[int, str]:
+        """Exit code and complaints of a process; it sees by its standard input that this one is gone."""
+        environment = {**os.environ, **dict.fromkeys(SINGLE, "1")}
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+            start_new_session=True,  # Ctrl-C comes to this process alone, which asks the others once
+        ) as process:  # fmt: skip
+            assert process.stderr is not None
+            self.processes.add(process)
+            if self.ending.is_set():
+                process.terminate()
+            said = process.stderr.read().decode(errors="replace").strip()  # ends when the process does
+            code = process.wait()
+            self.processes.discard(process)
+        return code, said
+
+    def _end(self) -> None:
+        """Ask all processes to stop; each ends its update and writes a checkpoint."""
+        self.ending.set()
+        for process in list(self.processes):
+            process.terminate()
+
+
+def _outcome(future: Future[Record]) -> Record | RunError:
+    """What a run came to, or why it is still to be made."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if not isinstance(error, MISHAPS):
+        raise error
+    return error if isinstance(error, RunError) else unfinished(error)
 
 
 class OnRay:
@@ -95,7 +134,7 @@ class OnRay:
     def __init__(self, address: str) -> None:
         self.ray = ray_at(address)
 
-    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Iterator[tuple[Job, Record | RunError]]:
+    def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Made:
         make = self.ray.remote(num_cpus=1, max_retries=3)(made_in_this_process)
         waiting = {make.remote(job, runs.resolve()): job for job in jobs}
         while waiting:
@@ -104,10 +143,9 @@ class OnRay:
                 job = waiting.pop(reference)
                 try:
                     yield job, self.ray.get(reference)
-                except self.ray.exceptions.RayTaskError as error:
-                    if not isinstance(error.cause, RunError):
-                        raise
-                    yield job, error.cause
+                except self.ray.exceptions.RayError as error:  # also a worker that was killed
+                    cause = getattr(error, "cause", None)
+                    yield job, cause if isinstance(cause, RunError) else unfinished(cause or error)
             look()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kreiss.errors import RunError
 from kreiss.experiments import Experiment
-from kreiss.studies import results, worker
+from kreiss.studies import results
 from kreiss.studies.jobs import Job, chosen, differences, jobs_of
 from kreiss.studies.places import Place
 from kreiss.studies.results import Record
-from kreiss.training.record import read_config
+from kreiss.training.record import read_config, read_status, remove
 
 SHOWN = 12  # differences from the paper that are printed, each once
 TAIL = 4096  # bytes at the end of the metrics in which the last update stands
@@ -47,35 +48,45 @@ def reproduce(
         changes: settings that are different.
         folder: of results.
         runs: folder of the runs themselves, with their checkpoints.
-        again: make runs again that failed.
+        again: make runs again that diverged.
         console: where progress is shown.
     """
     console = console or Console(soft_wrap=True, highlight=False)
     jobs = list({job.key: job for job in jobs_of(made, scale, seeds, only, changes)}.values())
     known = results.read_all(folder)
-    done = {job.key: _named(known[job.key], job, scale) for job in jobs if _stands(known.get(job.key), again)}
+    stands = {key for key, record in known.items() if record["state"] == "finished" or not again}
+    done = {job.key: _named(known[job.key], job, scale) for job in jobs if job.key in stands}
     missing = [job for job in jobs if job.key not in done]
     _say_scale(made, scale, only, console)
     console.print(f"{made.name} at scale {scale}: {len(jobs)} runs, {len(done)} done, {len(missing)} to make")
     if done:
         results.add(folder, made.name, done)
-    troubles: list[str] = []
-    with Watch(missing, runs, made.metric, console) as watch:
-        for job, came in place.made(missing, runs, watch.look):
+    troubles: dict[str, RunError] = {}
+    if again:
+        _set_aside(missing, runs)
+    with Watch(missing, runs, made.metric, console) as watch, closing(place.made(missing, runs, watch.look)) as making:
+        for job, came in making:
             if isinstance(came, RunError):
-                troubles.append(str(came))
-                watch.ended(job, f"not finished: {came}")
+                troubles[f"{job.row} seed {job.seed}"] = came
+                watch.ended(job, str(came))
                 continue
             done[job.key] = _named(came, job, scale)
             results.add(folder, made.name, {job.key: done[job.key]})
             watch.ended(job, said(came, made.metric))
     if troubles:
-        raise RunError(f"{len(troubles)} runs of {made.name} were not finished; the first: {troubles[0]}")
+        raise RunError(
+            f"{len(troubles)} of {len(missing)} runs of {made.name} were not finished; the same command makes them: "
+            f"{', '.join(troubles)}. The first was {next(iter(troubles.values()))}"
+        )
     return done
 
 
-def _stands(record: Record | None, again: bool) -> bool:
-    return record is not None and record["state"] in (("finished",) if again else worker.ENDED)
+def _set_aside(jobs: list[Job], runs: Path) -> None:
+    """Remove the folders of runs that diverged, in which they would stay as they are."""
+    for folder in (runs / job.key for job in jobs):
+        status = read_status(folder)
+        if status["state"] == "failed" and results.is_result(status):
+            remove(folder)
 
 
 def _named(record: Record, job: Job, scale: str) -> Record:

@@ -7,20 +7,15 @@ moment it is one or the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kreiss.errors import RunError
+from kreiss.studies.locks import alone
 from kreiss.training.storage import write_whole
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
 Record = dict[str, Any]
+DIVERGED = " must be finite; got "  # in the message of a run that an earlier version recorded without its cause
 FOLDER = Path("results") / "experiments"
 
 
@@ -29,13 +24,24 @@ def file_of(folder: Path, experiment: str) -> Path:
     return folder / f"{experiment.replace('/', '-')}.json"
 
 
+def is_result(run: Record) -> bool:
+    """Whether a status or record is that of a run which came to something: it finished or diverged.
+
+    Any other error, such as a full disk, says nothing about the settings; such a run is still to be made.
+    """
+    if run["state"] != "failed":
+        return bool(run["state"] == "finished")
+    return bool(run["cause"] == "diverged" if "cause" in run else DIVERGED in run.get("message", ""))
+
+
 def read(path: Path) -> dict[str, Record]:
-    """The runs in a file by key; none if there is no file."""
+    """The results in a file by key; none if there is no file."""
     try:
-        found: dict[str, Record] = json.loads(path.read_text())["runs"]
+        runs: dict[str, Record] = json.loads(path.read_text())["runs"]
+        found = {key: run for key, run in runs.items() if is_result(run)}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"`{path}` must hold results of experiments; got {error!r}. Remove or repair it.") from error
     return found
 
@@ -52,19 +58,10 @@ def add(folder: Path, experiment: str, runs: dict[str, Record]) -> None:
     """Put runs into the file of an experiment, beside those that are there."""
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(folder, experiment)
-    with _alone(folder):
+    with alone(folder / ".lock"):
         together = {**read(path), **runs}
         ordered = dict(sorted(together.items(), key=lambda item: (item[1]["row"], item[1]["scale"], item[1]["seed"])))
         write_whole(path, _json({"experiment": experiment, "runs": ordered}))
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """The folder for one process at a time; the system lets go of the lock whatever happens."""
-    with open(folder / ".lock", "w") as lock:
-        if fcntl is not None:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -18,13 +18,14 @@ from typing import Any
 from kreiss.errors import InputError, MissingExtra, check_name
 from kreiss.experiments import row as named
 from kreiss.studies.grids import GRIDS
+from kreiss.studies.locks import alone, journal_lock
 from kreiss.tasks import TASKS
 from kreiss.training.config import Config, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.presets import without_other_length
 
-JOURNAL = "journal.log"
+JOURNAL, LOCK = "journal.log", "journal.lock"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def study_of(sweep: Sweep) -> Any:
     from optuna.storages.journal import JournalFileBackend
 
     sweep.folder.mkdir(parents=True, exist_ok=True)
-    storage = JournalStorage(JournalFileBackend(str(sweep.folder / JOURNAL)))
+    folder = sweep.folder.resolve()  # Optuna's own lock cannot be freed below a relative path
+    storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL), journal_lock(folder / LOCK)))
     task = TASKS[resolved(sweep.settings()).task.name]
     study = optuna.create_study(
         study_name="kreiss", storage=storage, load_if_exists=True,
@@ -161,7 +163,7 @@ def validations(config: Config) -> Iterator[float]:
     """The metric of each validation of a run without a folder; nan once numbers are not finite."""
     import torch
 
-    from kreiss.errors import RunError
+    from kreiss.errors import Diverged
     from kreiss.training.building import make_network, make_task, planned
     from kreiss.training.checkpoint import own_generators
     from kreiss.training.loop import Training
@@ -175,7 +177,7 @@ def validations(config: Config) -> Iterator[float]:
         while not training.done:
             try:
                 training.update()
-            except RunError:
+            except Diverged:
                 yield math.nan
                 return
             if interruption.asked:
@@ -207,14 +209,16 @@ def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
 
 def take_up(sweep: Sweep) -> None:
     """Make a journal ready for workers, before the first of them starts, whatever happened to earlier ones."""
-    end_torn_line(sweep.folder / JOURNAL)
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    with alone(sweep.folder / LOCK):
+        end_torn_line(sweep.folder / JOURNAL)
     _give_up_lost(study_of(sweep))
 
 
 def end_torn_line(path: Path) -> None:
-    """Cut off what a killed worker left of a line, which nobody could read; before the workers start."""
+    """Cut off what a killed worker left of a line, which nobody could read; whoever calls this holds the lock."""
     if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
+        os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def sweep_on_ray(sweep: Sweep, trials: int, workers: int, address: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -19,18 +18,19 @@ from typing import Any
 
 import torch
 
-from kreiss.errors import RunError
-from kreiss.studies.results import Record
+from kreiss.errors import Diverged
+from kreiss.studies.locks import alone
+from kreiss.studies.results import Record, is_result
 from kreiss.tasks import TASKS
 from kreiss.training import fitting
 from kreiss.training.building import make_network, make_task
 from kreiss.training.checkpoint import LAST
 from kreiss.training.config import Config, read_settings, resolved
-from kreiss.training.record import read_records, read_status
+from kreiss.training.record import read_records, read_status, remove
 from kreiss.training.storage import write_whole
 
 ENDED = ("finished", "failed")
-WAIT = 0.2  # seconds between looks at a folder that another process has
+WAIT = 0.2  # seconds between looks at a run that someone resumed by hand
 FACTS = "facts.json"  # what is known before the first update
 SPECTRUM = ("modulus_min", "modulus_mean", "modulus_max", "departure")
 LEFT_OUT = ("update", "split", "seconds", *SPECTRUM)
@@ -41,13 +41,17 @@ def work(folder: Path, config: Config) -> str:
 
     A run that diverged is a result too, and stays as it is. A folder that another process works in is waited for.
     """
-    while (state := read_status(folder)["state"]) == "running":
-        time.sleep(WAIT)
-    if state in ENDED:
-        return str(state)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with alone(folder.with_name(f"{folder.name}.lock")):
+        while (status := read_status(folder))["state"] == "running":
+            time.sleep(WAIT)
+        return str(status["state"]) if is_result(status) else _work(folder, config)
+
+
+def _work(folder: Path, config: Config) -> str:
     taken_up = (folder / LAST).exists()
     if not taken_up and folder.exists():
-        shutil.rmtree(folder)  # ended before its first checkpoint
+        remove(folder)  # ended before its first checkpoint
     task = make_task(config)
     network = make_network(config, task)
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,14 +59,14 @@ def work(folder: Path, config: Config) -> str:
     write_whole(folder / FACTS, json.dumps({"parameters": count, "baseline": task.baseline()}).encode())
     try:
         return fitting.run(config, folder, network, task, show="quiet", resume=taken_up).state
-    except RunError:
-        if read_status(folder)["state"] != "failed":
-            raise  # a disk, not the numbers
+    except Diverged:
+        if not is_result(read_status(folder)):
+            raise  # a full disk too, which does not hold the status
         return "failed"
 
 
 def record_of(folder: Path, config: Config) -> Record:
-    """What a finished or failed run came to, small enough to keep."""
+    """What a run that finished or diverged came to, small enough to keep."""
     records, status = read_records(folder), read_status(folder)
     curve = [_numbers(record) for record in records if record.get("split") == "valid"]
     tested = [record for record in records if record.get("split") == "test"]
@@ -71,7 +75,7 @@ def record_of(folder: Path, config: Config) -> Record:
         "seconds": records[-1]["seconds"] if records else 0.0, "torch": _torch_of(folder),
     }  # fmt: skip
     if status["message"]:
-        told["message"] = status["message"]
+        told["message"], told["cause"] = status["message"], "diverged"
     if tested:
         told["test"] = {name: value for name, value in tested[-1].items() if name not in LEFT_OUT}
         told["spectrum"] = {name: tested[-1][name] for name in SPECTRUM if name in tested[-1]}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -215,6 +216,15 @@ def read_config(path: Path) -> Config:
             f"`{path}` must be the folder of a run; got one without config.yaml. `kreiss runs ls` lists runs."
         )
     return resolved(read_settings(path / "config.yaml"))
+
+
+def remove(path: Path) -> None:
+    """Remove the folder of a run that no process trains in, at once: whoever looks for it then finds nothing."""
+    folder = RunFolder(path)
+    with folder._opened():
+        aside = path.rename(path.with_name(f".{path.name}.{os.getpid()}.removed"))
+    folder.close()
+    shutil.rmtree(aside)
 
 
 def is_run(path: Path) -> bool:
