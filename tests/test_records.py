@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import re
+import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from rich.console import Console
 from torch import nn
 
 import kreiss
+from kreiss import cli
 from kreiss.errors import Diverged, InputError, MissingExtra
 from kreiss.layers.base import RecurrentLayer
-from kreiss.tasks import Copy, Frames, Task
+from kreiss.tasks import Characters, Copy, Frames, Pixels, Sequence, Task
 from kreiss.training import Network, display, fitting
 from kreiss.training.config import resolved
+from kreiss.training.provenance import checksum
 from kreiss.training.record import read_status
 
 # ---------------------------------------------------------------- models of the user's own
@@ -169,3 +176,98 @@ def test_divergence_is_told_from_all_other_errors(tmp_path):
     found = status_after(Copy(2), Diverged, tmp_path / "run", lr=1e30, **{"model.nonlinearity": "relu", "steps": 9})
     assert (found["state"], found["cause"]) == ("failed", "diverged")
     assert "must be finite" in found["message"]
+
+
+# ---------------------------------------------------------------- where the data lie
+
+
+@pytest.fixture
+def does(monkeypatch, capsys):
+    """The command line in this process: (exit code, what it said, what it complained of)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kreiss", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def elsewhere(files, tmp_path, monkeypatch, does) -> Path:
+    """A run on a file that was named by a relative path, from the sight of another folder."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "away").mkdir()
+    shutil.copy(files / "steps.npz", tmp_path / "data" / "mine.npz")
+    monkeypatch.chdir(tmp_path / "data")
+    settings = ["--task.path", "mine.npz", "--model", "rnn", "--hidden", 3, "--steps", 2, "--out", "../run"]
+    assert does("train", "sequence", *settings)[0] == 0
+    monkeypatch.chdir(tmp_path / "away")
+    return Path("../run")
+
+
+def test_a_run_on_a_file_is_measured_resumed_and_analysed_from_another_folder(elsewhere, does):
+    for words in (("eval", elsewhere), ("resume", elsewhere, "--steps", 3)):
+        code, _, complained = does(*words)
+        assert code == 0, complained
+    code, said, _ = does("analyze", elsewhere, "gradients", "-o", "out")
+    assert code == 0
+    assert "Gaussian" not in said
+    assert "driven by sequences of sequence" in Path("out/analysis.json").read_text()
+
+
+def test_data_that_were_moved_are_asked_for_and_found_again(elsewhere, does):
+    Path("../data/mine.npz").rename("../data/moved.npz")
+    for verb in ("eval", "resume"):
+        code, _, complained = does(verb, elsewhere)
+        assert code == 2
+        assert "the data of ../run must be where they were; got nothing at " in complained
+        assert "--task.path" in complained
+    assert does("resume", elsewhere, "--steps", 3, "--task.path", "../data/moved.npz")[0] == 0
+    assert does("eval", elsewhere)[0] == 0  # the new place was recorded
+
+
+def test_data_that_were_changed_are_refused_unless_others_are_named(elsewhere, does, files):
+    inputs = np.random.RandomState(1).randn(30, 6, 3)
+    np.savez("../data/mine.npz", inputs=inputs, targets=inputs)
+    named = ("--task.path", "../data/mine.npz")
+    for words in (
+        ("eval", elsewhere),
+        ("resume", elsewhere, "--steps", 3),
+        ("resume", elsewhere, "--steps", 3, *named),
+    ):
+        code, _, complained = does(*words)
+        assert code == 2
+        assert "the data must be those that ../run was trained on; got SHA-256 " in complained
+    code, said, complained = does("eval", elsewhere, *named)
+    assert code == 0
+    assert "test loss" in said
+    assert complained.startswith("these are not the data that ../run was trained on: SHA-256 ")
+
+
+def test_gaussian_input_instead_of_the_runs_own_is_said_on_the_terminal(elsewhere, does):
+    Path("../data/mine.npz").unlink()
+    code, said, _ = does("analyze", elsewhere, "gradients", "-o", "out")
+    assert code == 0
+    assert said.startswith("driven by Gaussian input of variance 1: The run's own data could not be had: the data of ")
+
+
+def test_a_run_that_an_earlier_version_recorded_finds_its_data_by_the_option(elsewhere, does):
+    config, about = elsewhere / "config.yaml", elsewhere / "run.json"
+    config.write_text(re.sub(r"path: .*", "path: mine.npz", config.read_text()))
+    about.write_text(json.dumps({name: v for name, v in json.loads(about.read_text()).items() if name != "data"}))
+    assert does("eval", elsewhere)[0] == 2
+    code, _, complained = does("eval", elsewhere, "--task.path", "../data/mine.npz")
+    assert (code, complained) == (0, "")
+
+
+def test_every_task_that_reads_files_of_the_users_knows_them(files, tmp_path):
+    (tmp_path / "text.txt").write_text("to be or not to be " * 20)
+    tasks = [Frames(path=files / "fsdd"), Characters(tmp_path / "text.txt"), Sequence(files / "table.csv", group="who")]
+    for task in tasks:
+        assert all(path.is_file() for path in task.data_files())
+        assert len(checksum(task)) == 64
+    assert checksum(tasks[1]) == hashlib.sha256((tmp_path / "text.txt").read_bytes()).hexdigest()
+    assert [checksum(task) for task in (Copy(2), Pixels(), Characters())] == [None] * 3

@@ -33,6 +33,8 @@ def analyze(
 
     path = Path(source)
     found = opened(path, part)
+    if found.note:
+        print(found.note)
     folder = out or path.with_name((path.stem if path.is_file() else path.name) + "-analysis")
     made = page.write(found.title, found.about, list(found.findings), folder)
     print(f"{made.parent}: {made.name}, analysis.json and pictures")

@@ -174,12 +174,15 @@ def _gradients_of(path: str) -> Any:
 def _measure(history: Any, update: int, path: Path) -> None:
     """Add the gradients of a network: of its own loss where it is a run's, else of its last output."""
     from kreiss.analysis import dynamics
-    from kreiss.commands.sources import drive_of
+    from kreiss.commands.sources import GAUSSIAN, drive_of
     from kreiss.report.network_findings import Drive, random_inputs
 
     network = _found("kreiss", "load")(path)
     system = dynamics(network).time_first()
-    drive = drive_of(network, path)[0] or Drive(random_inputs(system), "random input")
+    drive, why_not = drive_of(network, path)
+    if drive is None:
+        print(f"{path}: {GAUSSIAN}: {why_not}")
+        drive = Drive(random_inputs(system), "random input")
     history.add(update, system, drive.inputs, drive.loss or (lambda outputs: outputs[-1].sum()))
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 SEQUENCES = 4  # of the task that drive a network
 LONGEST = 2500  # steps of them that are followed
+GAUSSIAN = "driven by Gaussian input of variance 1"
 
 
 class Source(NamedTuple):
@@ -20,11 +21,13 @@ class Source(NamedTuple):
         title: its name.
         about: one paragraph: what it is, and how it is looked at.
         findings: made when they are asked for.
+        note: a line for the terminal, where other input is used than the run's own.
     """
 
     title: str
     about: str
     findings: Iterator[Finding]
+    note: str = ""
 
 
 def source(path: Path, part: str) -> Source:
@@ -41,14 +44,16 @@ def source(path: Path, part: str) -> Source:
 
 def _of_network(path: Path, name: str, part: str) -> Source:
     from kreiss.report.analyses import described, of_network
+    from kreiss.report.findings import NETWORK_PARTS
     from kreiss.training.saving import load
 
     _check_there(path)
     network = load(path)
     drive, why_not = drive_of(network, path)
-    said = f"driven by {drive.said}" if drive else "driven by Gaussian input of variance 1"
-    about = described(network, said) + why_not
-    return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)))
+    said = f"driven by {drive.said}" if drive else GAUSSIAN
+    about = f"{described(network, said)} {why_not}".rstrip()
+    note = "" if drive or part not in (*NETWORK_PARTS, "all") else f"{GAUSSIAN}: {why_not}"
+    return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)), note)
 
 
 def _run_of(path: Path) -> Path | None:
@@ -90,25 +95,28 @@ def _history(folder: Path) -> Iterator[Finding]:
 
 
 def drive_of(network: Any, path: Path) -> tuple[Any, str]:
-    """Held-out sequences of a run's task with its loss; or nothing, and a sentence why where the data are not here."""
+    """Held-out sequences of a run's task with its loss; or nothing, and a sentence why."""
     from kreiss.errors import RunError
     from kreiss.report.network_findings import Drive
     from kreiss.training.building import make_task
+    from kreiss.training.provenance import check_same, check_there
     from kreiss.training.record import read_config
 
     folder = _run_of(path)
     if folder is None:
-        return None, ""
+        return None, "A saved model has no data of its own."
     config = read_config(folder)
     try:
+        check_there(folder, config)
         task = make_task(config)
+        check_same(folder, task)
         batch = next(iter(task.held_out("valid", SEQUENCES)))
     except (ValueError, OSError, RunError) as error:
-        return None, f" The run's own data could not be had: {error}"
+        return None, f"The run's own data could not be had: {error}"
     embedding = getattr(network, "embedding", None)
     inputs = batch.inputs if embedding is None else embedding(batch.inputs).detach()
     if len(inputs) > LONGEST:
-        return None, f" The sequences of {config.task.name} are longer than the {LONGEST} steps that are followed."
+        return None, f"The sequences of {config.task.name} are longer than the {LONGEST} steps that are followed."
     network.eval()
 
     def loss(hidden: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -211,6 +212,7 @@ def evaluate(
 
     from kreiss.training import config as settings_of
     from kreiss.training import evaluate as measured
+    from kreiss.training import provenance
     from kreiss.training.building import make_task
     from kreiss.training.record import is_run
     from kreiss.training.saving import load
@@ -218,7 +220,12 @@ def evaluate(
     named, given = settings_of.words(words)
     network = load(model)
     sources = [settings_of.read_settings(model / "config.yaml")] if is_run(model) else []
-    task = make_task(settings_of.resolved(*sources, {"task": _only(named)} if named else {}, given))
+    config = settings_of.resolved(*sources, {"task": _only(named)} if named else {}, given)
+    if is_run(model):
+        provenance.check_there(model, config)
+    task = make_task(config)
+    if is_run(model):
+        _check_data(model, task, chosen={"task.name": named, **settings_of.dotted(given)})
     metrics, without = measured(network, task, split, batch=batch), task.baseline()
     if json:
         print(dumps({"split": split, **metrics}))
@@ -229,6 +236,17 @@ def evaluate(
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _check_data(run: Path, task: Any, chosen: dict[str, Any]) -> None:
+    """Data must be those of the run, unless others were named; then a line says that they are others."""
+    from kreiss.training import provenance
+
+    if any(chosen.get(f"task.{name}") for name in ("name", *task.paths)):
+        if differs := provenance.has_other_data(run, task):
+            print(f"these are not the data that {run} was trained on: {differs}", file=sys.stderr)
+    else:
+        provenance.check_same(run, task)
 
 
 def _show(quiet: bool, json: bool) -> str:

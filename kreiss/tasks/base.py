@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -42,6 +43,13 @@ class Task(ABC):
     answers: Literal["every", "last"] = "every"  # whether there is a target at every step, or one per sequence
     metric: str = "loss"  # the metric that chooses the best checkpoint and is shown
     higher_is_better: bool = False
+
+    # option that may name a file or folder of the user's → names of data sets that it may hold instead
+    paths: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def data_files(self) -> list[Path]:
+        """Files of the user's that the data come from, in a fixed order; none where they are generated or known."""
+        return []
 
     def check_packages(self) -> None:  # noqa: B027
         """Raise if a package is missing that an evaluation needs; asked before the first update."""

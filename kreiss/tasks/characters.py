@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -56,6 +56,7 @@ class Characters(Task):
         (torch.Size([100, 4]), False, True)
     """
 
+    paths: ClassVar = {"text": ("shakespeare", "ptb")}
     symbols = True
     metric = "bpc"
 
@@ -79,6 +80,9 @@ class Characters(Task):
         self.alphabet, self.parts = _coded(parts)
         self.input_size = self.output_size = len(self.alphabet)
         self._cut: dict[tuple[Split, int], tuple[Tensor, Tensor]] = {}
+
+    def data_files(self) -> list[Path]:
+        return [] if self.text in self.paths["text"] else [data.file_at(Path(self.text))]
 
     def updates_per_epoch(self, batch: int) -> int:
         return -(-len(self._streams("train", check_size("batch", batch))[0]) // self.chunk)

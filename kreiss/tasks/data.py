@@ -116,10 +116,20 @@ def read(name: str, file: str) -> bytes:
 
 def read_path(path: Path) -> bytes:
     """The content of a file of the user's, or of the same name with .gz."""
+    return _content(file_at(path))
+
+
+def file_at(path: Path) -> Path:
+    """A file of the user's, or that of the same name with .gz."""
     found = _plain_or_compressed(path)
     if found is None:
         raise InputError(f"a data file must exist; got {path}, which does not. Check the path.")
-    return _content(found)
+    return found
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a folder, a file, or a file of the same name with .gz."""
+    return path.is_dir() or _plain_or_compressed(path) is not None
 
 
 def sha256(content: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -62,6 +62,8 @@ class Frames(Stored):
         quality: whether the test judges the resynthesised sounds.
     """
 
+    paths: ClassVar = {"path": ()}
+
     def __init__(
         self,
         sounds: str = "fsdd",
@@ -90,6 +92,9 @@ class Frames(Stored):
         }
         self.input_size = self.output_size = window // 2 + 1
         self._frames: dict[int, NDArray[np.float32]] = {}
+
+    def data_files(self) -> list[Path]:
+        return self.files if self.path else []
 
     def check_packages(self) -> None:
         if self.quality:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ class Pixels(Stored):
         (torch.Size([64, 5, 1]), torch.Size([5]))
     """
 
+    paths: ClassVar = {"images": ("digits", "mnist")}
     input_size = 1
     output_size = CLASSES
     answers = "last"
@@ -66,6 +67,11 @@ class Pixels(Stored):
         if permutation is not None:
             order = np.random.RandomState(check_size("permutation", permutation, minimum=0))
             self.pixels = self.pixels[:, order.permutation(self.pixels.shape[1])]
+
+    def data_files(self) -> list[Path]:
+        if self.images in self.paths["images"]:
+            return []
+        return [data.file_at(Path(self.images) / name) for name in data.SETS["mnist"].names]
 
     def assemble(self, members: NDArray[Any]) -> Batch:
         inputs = torch.from_numpy(self.pixels[members].T).to(torch.get_default_dtype())[..., None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,6 +48,8 @@ class Sequence(Stored):
         standardise: subtract the mean of each input and divide by its deviation, as measured in the training part.
     """
 
+    paths: ClassVar = {"path": (), "targets": ()}
+
     def __init__(
         self,
         path: str | Path = "",
@@ -76,6 +78,9 @@ class Sequence(Stored):
         self.sequences, self.splits = _shared_out(found, check_size("window", window, minimum=0), valid, test)
         self._set_inputs()
         self._set_asked(kind)
+
+    def data_files(self) -> list[Path]:
+        return [Path(file) for file in (self.path, self.targets) if file]
 
     def _set_inputs(self) -> None:
         """Standardise the inputs, if that is wished."""

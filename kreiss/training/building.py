@@ -14,6 +14,7 @@ from kreiss.tasks import TASKS, Task
 from kreiss.training.config import LAYER_OWN, Config, own_options
 from kreiss.training.model import Network
 from kreiss.training.options import options_of
+from kreiss.training.provenance import with_absolute_paths
 
 
 def make_task(config: Config) -> Task:
@@ -97,6 +98,7 @@ def planned(config: Config, task: Task) -> Config:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     every = config.eval_every or epoch or max(steps // 10, 1)
+    config = with_absolute_paths(config, task)
     return config.model_copy(update={"steps": steps, "epochs": None, "eval_every": every, "device": device})
 
 

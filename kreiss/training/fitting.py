@@ -23,6 +23,7 @@ from kreiss.training.checkpoint import own_generators
 from kreiss.training.config import Config, read_settings, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
+from kreiss.training.provenance import check_same, check_there, same_but_for_paths
 from kreiss.training.record import read_config
 from kreiss.training.session import Run, Session
 from kreiss.training.trackers import check_trackers
@@ -84,9 +85,10 @@ def resume(folder: Path, settings: Mapping[str, Any] | None = None, *, which: st
     """
     before = read_config(folder)
     config = resolved(read_settings(folder / "config.yaml"), settings or {})
-    for section in ("task", "model"):
-        if getattr(config, section) != getattr(before, section):
-            raise InputError(f"the {section} of a run must stay as it is; got other settings for it. Start a new run.")
+    same = {"task": same_but_for_paths(config.task, before.task), "model": config.model == before.model}
+    for section in (section for section in same if not same[section]):
+        raise InputError(f"the {section} of a run must stay as it is; got other settings for it. Start a new run.")
+    check_there(folder, config)
     task = make_task(config)
     return run(config, folder, make_network(config, task), task, show=show, resume=True, which=which)
 
@@ -113,6 +115,8 @@ def run(
     device = device_named(config.device)
     check_trackers(config)
     task.check_packages()
+    if resume and out is not None:
+        check_same(out, task)
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:

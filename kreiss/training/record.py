@@ -1,7 +1,7 @@
 """The folder of a run: what it was told, where it ran, what it measured, how it stands.
 
     config.yaml      every setting, as resolved
-    run.json         versions, git state, seed, hardware, command
+    run.json         versions, git state, seed, hardware, command, checksum of the user's data
     metrics.jsonl    one record a line, only ever appended to
     spectra.jsonl    eigenvalues of the recurrent matrix at the start and at every validation, where there is one
     status.json      state, update, message
@@ -54,8 +54,8 @@ class RunFolder:
         self._metrics: IO[str] | None = None
 
     @classmethod
-    def create(cls, path: Path, config: Config) -> RunFolder:
-        """A new folder with the settings and the surroundings of the run."""
+    def create(cls, path: Path, config: Config, data: str | None = None) -> RunFolder:
+        """A new folder with the settings and the surroundings of the run, and the checksum of the user's data."""
         if (path / "config.yaml").exists():
             raise InputError(
                 f"`out` must be a new folder; got {path}, which holds a run. Resume it with `kreiss resume {path}`, "
@@ -69,7 +69,7 @@ class RunFolder:
             ) from error
         folder = cls(path)
         with folder._opened():
-            storage.write_whole(path / "run.json", _json(surroundings(config.seed)))
+            storage.write_whole(path / "run.json", _json({**surroundings(config.seed), "data": data}))
             storage.write_whole(path / "config.yaml", written(config).encode())
             folder.set_status("running", 0)
         return folder

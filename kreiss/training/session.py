@@ -19,6 +19,7 @@ from kreiss.training.config import Config
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.loop import Training
+from kreiss.training.provenance import checksum
 from kreiss.training.record import RunFolder, read_records
 from kreiss.training.spectrum import eigenvalues, glance, keep_spectrum
 from kreiss.training.trackers import Tracker, open_trackers
@@ -103,7 +104,9 @@ class Session:
         done = self.training.updates
         if self.out is not None:
             self.folder = (
-                RunFolder.reopen(self.out, done, self.config) if going_on else RunFolder.create(self.out, self.config)
+                RunFolder.reopen(self.out, done, self.config)
+                if going_on
+                else RunFolder.create(self.out, self.config, checksum(self.task))
             )
         if not going_on:
             self._keep_spectrum(eigenvalues(self.model))

@@ -1,0 +1,98 @@
+"""A run's own data: where its files lie, and whether they are still those that it was trained on.
+
+Settings name files by absolute paths, and `run.json` holds the checksum of all of them together. Data that are
+generated or known by name need neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from kreiss.errors import InputError
+from kreiss.tasks import TASKS, Task
+from kreiss.tasks.data import is_there
+from kreiss.training.config import Config, TaskSection, own_options
+from kreiss.training.storage import damaged
+
+ANYWHERE = "a file or folder"  # instead of a path, where settings are compared
+
+# ---------------------------------------------------------------- where
+
+
+def paths_of(section: TaskSection, task: type[Task] | None = None) -> dict[str, Path]:
+    """Option → the file or folder of the user's that it names; of a task that is not ours its class has to be given."""
+    known, options = (task or TASKS[section.name]).paths, own_options(section)
+    given = {name: options.get(name) for name in known}
+    return {name: Path(str(value)) for name, value in given.items() if value and value not in known[name]}
+
+
+def with_absolute_paths(config: Config, task: Task) -> Config:
+    """The settings with paths that can be followed from every folder."""
+    found = {name: os.path.abspath(path) for name, path in paths_of(config.task, type(task)).items()}
+    return config.model_copy(update={"task": config.task.model_copy(update=found)}) if found else config
+
+
+def same_but_for_paths(one: TaskSection, two: TaskSection) -> bool:
+    """Whether two sections are the same task, wherever its files lie."""
+    return _without_paths(one) == _without_paths(two)
+
+
+def _without_paths(section: TaskSection) -> dict[str, Any]:
+    return {**section.model_dump(), **dict.fromkeys(paths_of(section), ANYWHERE)}
+
+
+def check_there(folder: Path, config: Config) -> None:
+    """Raise if the data of a run are not where its settings say."""
+    for name, path in paths_of(config.task).items():
+        if not is_there(path):
+            raise InputError(
+                f"the data of {folder} must be where they were; got nothing at {path}. "
+                f"Put them back, or let `kreiss eval` and `kreiss resume` know their place with --task.{name}."
+            )
+
+
+# ---------------------------------------------------------------- what
+
+
+def checksum(task: Task) -> str | None:
+    """SHA-256 of the files that a task has from the user: of a single one its own; None where there are none."""
+    sums = []
+    for path in task.data_files():
+        with open(path, "rb") as file:
+            sums.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest() if sums else None
+
+
+def has_other_data(folder: Path, task: Task) -> str:
+    """How the data of a task differ from those of a run, in words; empty if they do not, or if nothing is known."""
+    surroundings = _surroundings(folder)
+    then, now = surroundings.get("data"), checksum(task)
+    if "data" not in surroundings or then == now:
+        return ""
+    return f"SHA-256 {str(now)[:12]}… where {str(then)[:12]}… was recorded"
+
+
+def check_same(folder: Path, task: Task) -> None:
+    """Raise if the data of a task are not those that the run was trained on."""
+    if differs := has_other_data(folder, task):
+        files = task.data_files()
+        raise InputError(
+            f"the data must be those that {folder} was trained on; got {differs} for "
+            f"{files[0] if len(files) == 1 else f'{len(files)} files'}. Restore them; `kreiss eval` measures on other "
+            "data that are named on the command line."
+        )
+
+
+def _surroundings(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise damaged(path, "text that is not JSON") from error
+    return found
