@@ -89,6 +89,8 @@ def check_input(x: object, weight: Tensor) -> None:
 
 def check_symbols(x: Tensor, weight: Tensor) -> None:
     """Raise unless x holds integers below the input size."""
+    if x.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"symbols in `input` must be int64 or int32; got {x.dtype}. Convert them with input.long().")
     _check_device(x, weight)
     if not torch.compiler.is_compiling() and x.numel() and not x.is_meta:
         low, high = (int(value) for value in torch.aminmax(x))

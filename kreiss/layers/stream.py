@@ -62,7 +62,6 @@ class Stream:
         if not self._cells:
             out, self._state = self.layer.step(x, self._state)
             return out
-        x = x.contiguous() if x.dtype != torch.int32 else x.long()
         for cell in self._cells:
             x = cell(x)
         return x if self.batch_size is not None else x[0]

@@ -52,7 +52,7 @@ def usable(
 
 def _fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
     """Whether this is a plain tensor in memory, of that shape and one of those dtypes."""
-    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu and tensor.layout == torch.strided
     return plain and tensor.dtype in dtypes and tensor.shape == shape
 
 

@@ -120,9 +120,14 @@ def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """Contiguous, and at a multiple of its numbers' size; a tensor made from bytes may start anywhere."""
-    tensor = tensor.contiguous()
-    return tensor if tensor.data_ptr() % tensor.element_size() == 0 else tensor.clone()
+    """The numbers themselves, one after the other.
+
+    A tensor may stand for the negative of what is in memory, or for zeros that are not in memory at all; one made from
+    bytes may start anywhere. The kernel takes numbers at multiples of their size.
+    """
+    tensor = tensor.resolve_neg().contiguous()
+    in_place = not tensor._is_zerotensor() and tensor.data_ptr() % tensor.element_size() == 0
+    return tensor if in_place else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _readable_or_none(tensor: Tensor | None) -> Tensor | None:
@@ -130,7 +135,7 @@ def _readable_or_none(tensor: Tensor | None) -> Tensor | None:
 
 
 def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
-    """Contiguous inputs under the name the kernel takes them by: vectors `x` or integer `symbols`."""
+    """Readable inputs under the name the kernel takes them by: vectors `x` or integer `symbols`."""
     if x is None:
         return {}
     if x.is_floating_point():
@@ -262,10 +267,10 @@ class Step:
         return self._views[1 - self.turn]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The next state, from contiguous x (batch, inputs) or int64 symbols (batch,)."""
+        """The next state, from x (batch, inputs) or integer symbols (batch,)."""
         job = self._jobs[self.turn]
-        job.x, job.symbols = (x.data_ptr(), None) if x.is_floating_point() else (None, x.data_ptr())
-        _run(job, self.threads, {})
+        job.x = job.symbols = None
+        _run(job, self.threads, _inputs(x))
         job.first_piece = 0
         self.turn = 1 - self.turn
         return self.state
