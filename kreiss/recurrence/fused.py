@@ -232,7 +232,7 @@ class LastState(torch.autograd.Function):
             first, last = ctx.pieces[i]
             h = run.states(first, last, kept[i].copy_(h))[0 if reverse else -1]
         ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, kept)
-        ctx.run = run  # with the states of the last piece, the first that the backward pass needs
+        ctx.held = [run]  # with the states of the last piece, the first that the backward pass needs
         return h.clone()
 
     @staticmethod
@@ -240,7 +240,10 @@ class LastState(torch.autograd.Function):
         if torch.is_grad_enabled():
             return (*_through_reference(ctx, None, grad_last), None, None, None)
         x, weight, bias, matrix, _, lengths, kept = ctx.saved_tensors
-        run: _Again = ctx.run
+        try:  # popping is atomic: of several threads on one retained graph one takes it, and the others compute again
+            run: _Again = ctx.held.pop()
+        except IndexError:
+            run = _Again(x, weight, bias, matrix, lengths, ctx.nonlinearity, ctx.reverse)
         sums = _Sums(ctx, x, weight, bias, matrix, lengths, x.shape[1])
         carry = _carry(matrix, x.shape[1], grad_last)
         for (first, last), h in zip(ctx.pieces, kept, strict=True):
