@@ -60,7 +60,8 @@ def cell(
     """
     _check_pairs(matrix, nonlinearity)
     if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
-        return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
+        differentiable = torch.is_grad_enabled()
+        return fused.Cell.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse, differentiable)
     u = reference.drive(x, weight)
     h0 = reference.zero_state(x, weight) if h0 is None else h0
     return recur(u, matrix, h0, nonlinearity=nonlinearity, bias=bias, lengths=lengths, reverse=reverse)
@@ -125,7 +126,7 @@ def recur(
     if torch.compiler.is_exporting():
         states = exporting.states
     elif torch.compiler.is_compiling() and not derivatives.forward_mode():  # the operator would drop those silently
-        states = operator.recur_op
+        states = operator.states
     else:
         states = reference.states
     out = states(u, matrix, h0, bias, lengths, nonlinearity, reverse)

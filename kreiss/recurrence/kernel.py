@@ -17,8 +17,8 @@ LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_ker
 LONG = 1 << 23  # bytes; shorter buffers come from memory that is in use already
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3, "cmodrelu": 4}
 POINTERS = (
-    "matrix", "weight", "packed", "states", "h0", "bias", "lengths", "x", "symbols", "grad", "inner", "carry", "sums",
-    "grad_inputs", "grad_bias",
+    "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "grad", "inner",
+    "carry", "sums", "grad_inputs", "grad_bias",
 )  # fmt: skip
 FLAGS = ("is_double", "nonlinearity", "reverse", "backward", "first_piece", "last_piece", "wants_carry", "unused")
 
@@ -101,6 +101,11 @@ def room_for_states(steps: int, batch: int, matrix: Tensor) -> Tensor:
     return states
 
 
+def room_for_stretch(states: Tensor) -> Tensor:
+    """An empty (T, B, N/2) for what the complex modReLU keeps of these states beside them: |h|/|z| of every number."""
+    return states.new_empty(*states.shape[:-1], states.shape[-1] // 2)
+
+
 def _room(matrix: Tensor, inputs: int) -> Tensor:
     """Where the kernel packs V and, behind it, U."""
     is_double = int(matrix.dtype == torch.float64)
@@ -175,11 +180,15 @@ class Forward:
         }
         self.inputs = _inputs(x)
 
-    def piece(self, first: int, h0: Tensor | None, states: Tensor) -> None:
-        """Fill `states` with those of the steps from `first` on, after the state h0 (None: zero)."""
+    def piece(self, first: int, h0: Tensor | None, states: Tensor, stretch: Tensor | None = None) -> None:
+        """Fill `states` with those of the steps from `first` on, after the state h0 (None: zero).
+
+        `stretch`, if given, is filled with |h|/|z| of complex numbers, which the backward pass of "cmodrelu" needs.
+        """
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        _run(job, torch.get_num_threads(), {**self.tensors, **inputs, "states": states, "h0": _readable_or_none(h0)})
+        pieces = {"states": states, "h0": _readable_or_none(h0), "stretch": stretch}
+        _run(job, torch.get_num_threads(), {**self.tensors, **inputs, **pieces})
         self.flags[4] = 0  # packed
 
 
@@ -187,8 +196,7 @@ class Backward:
     """The backward pass over one sequence, a piece of time at a time.
 
     Adds up the gradients of U (where `weight` and x are given) and of the bias itself, because those products are too
-    thin for a matrix library; they are complete after the last piece. `threshold` is the bias itself, which only the
-    complex modReLU looks at again.
+    thin for a matrix library; they are complete after the last piece.
     """
 
     def __init__(
@@ -202,7 +210,6 @@ class Backward:
         x: Tensor | None = None,
         weight: Tensor | None = None,
         bias: bool = False,
-        threshold: Tensor | None = None,
         wants_carry: bool = True,
     ) -> None:
         n = len(matrix)
@@ -215,7 +222,6 @@ class Backward:
         self.tensors = {
             "matrix": _readable(matrix),
             "packed": _room(matrix, 0),
-            "bias": _readable_or_none(threshold),
             "lengths": _readable_or_none(lengths),
             "sums": matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
             "grad_inputs": self.grad_weight,
@@ -224,16 +230,25 @@ class Backward:
         self.inputs = _inputs(x)
 
     def piece(
-        self, first: int, states: Tensor, grad: Tensor | None, carry: Tensor, inner: Tensor, *, final: bool = True
+        self,
+        first: int,
+        states: Tensor,
+        grad: Tensor | None,
+        carry: Tensor,
+        inner: Tensor,
+        stretch: Tensor | None = None,
+        *,
+        final: bool = True,
     ) -> None:
-        """Steps from `first` on with these states and gradients to them.
+        """Steps from `first` on with these states (and their `stretch`, for "cmodrelu") and gradients to them.
 
         Writes the gradient of u to `inner` and replaces that of the state after by that of the state before in `carry`.
         """
         self.flags[5] = final
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        pieces = {"states": states, "grad": _readable_or_none(grad), "inner": inner, "carry": carry}
+        kept = {"states": _readable(states), "stretch": _readable_or_none(stretch)}
+        pieces = {**kept, "grad": _readable_or_none(grad), "inner": inner, "carry": carry}
         _run(job, self.threads, {**self.tensors, **inputs, **pieces})
         self.flags[4] = 0  # packed, and sums begun
 

@@ -20,19 +20,52 @@ def cmodrelu(z: Tensor, bias: Tensor | None) -> Tensor:
     Neighbouring entries (re, im) are one complex number; its b is the mean of their two biases, which layers give
     equal.
     """
-    square = _pair_sum(z.square())
-    zero = square == 0
-    modulus = torch.where(zero, 1.0, square).sqrt()  # 1 and not 0, whose root has no derivative
-    above = modulus if bias is None else modulus + _pair_sum(bias.to(z.dtype)) / 2
-    return z * torch.where(zero, 0.0, above.relu() / modulus)
+    unit, modulus, zero = _polar(z)
+    return unit * torch.where(zero, 0.0, _above(modulus, bias))
+
+
+def stretch(z: Tensor, bias: Tensor | None) -> Tensor:
+    """|h|/|z| of every complex number, half as many as entries: what the gradient needs beside h = cmodrelu(z; b).
+
+    From |h| − b one does not know |z| where it is much smaller than b.
+    """
+    _, modulus, zero = _polar(z)
+    return torch.where(zero, 0.0, _above(modulus, bias) / modulus)[..., ::2]
+
+
+def _above(modulus: Tensor, bias: Tensor | None) -> Tensor:
+    return (modulus if bias is None else modulus + _pair_sum(bias.to(modulus.dtype)) / 2).relu()
+
+
+def _polar(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """z/|z| and |z| of every pair, and whether it is 0, where they are 0 and 1: |z| = 0 has no derivative.
+
+    Squares are taken of z over its larger part, so that they neither overflow nor vanish; the derivative does not see
+    what the result does not depend on.
+    """
+    larger = _larger(z.detach().abs())
+    zero = larger == 0
+    size = torch.where(zero, 1.0, larger)
+    part = z / size
+    length = torch.where(zero, 1.0, _pair_sum(part.square())).sqrt()
+    return part / length, size * length, zero
 
 
 def _pair_sum(values: Tensor) -> Tensor:
     """The sum of each pair of neighbours, in both places."""
+    return values + _swapped(values)
+
+
+def _larger(values: Tensor) -> Tensor:
+    """The larger of each pair of neighbours, in both places."""
+    return torch.maximum(values, _swapped(values))
+
+
+def _swapped(values: Tensor) -> Tensor:
     if torch.compiler.is_exporting():  # a view of pairs would take sizes of the batch into the body of a scan
         first = torch.arange(values.shape[-1], device=values.device) % 2 == 0
-        return values + torch.where(first, values.roll(-1, -1), values.roll(1, -1))
-    return values + values.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        return torch.where(first, values.roll(-1, -1), values.roll(1, -1))
+    return values.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
 
 
 def _biased(phi: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor | None], Tensor]:
@@ -56,27 +89,18 @@ SLOPE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def through(nonlinearity: str, back: Tensor, h: Tensor, bias: Tensor | None) -> Tensor:
-    """The gradient to z, from that to h = φ(z; b)."""
-    if nonlinearity != "cmodrelu":
-        return back * SLOPE[nonlinearity](h)
-    u, modulus = _direction(h)
-    along = u * _pair_sum(u * back)
-    inner = modulus if bias is None else modulus - _pair_sum(bias.to(h.dtype)) / 2  # |z|
-    smallest = torch.finfo(h.dtype).eps * modulus  # |z| is not known better than this
-    return along + (back - along) * torch.where(modulus == 0, 0.0, modulus / torch.maximum(inner, smallest))
+def through(nonlinearity: str, back: Tensor, h: Tensor, stretched: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gradients to z and to the bias (of every state by itself), from that to h = φ(z; b) and what was kept."""
+    if nonlinearity == "cmodrelu":
+        assert stretched is not None
+        return _through_pairs(back, h, stretched.repeat_interleave(2, -1))
+    grad_z = back * SLOPE[nonlinearity](h)
+    return grad_z, grad_z * h.sign() if nonlinearity == "modrelu" else grad_z  # along sign(z) = sign(h)
 
 
-def to_bias(nonlinearity: str, grad_z: Tensor, h: Tensor) -> Tensor:
-    """What each state adds to the gradient of the bias, from the gradient to z."""
-    if nonlinearity == "modrelu":  # the bias acts along sign(z) = sign(h)
-        return grad_z * h.sign()
-    if nonlinearity == "cmodrelu":  # along z/|z| = h/|h|, for both entries of a pair alike
-        return _pair_sum(grad_z * _direction(h)[0]) / 2
-    return grad_z
-
-
-def _direction(h: Tensor) -> tuple[Tensor, Tensor]:
-    """h/|h| of every pair, 0 where h is 0, and |h|."""
-    modulus = _pair_sum(h.square()).sqrt()
-    return h / torch.where(modulus == 0, 1.0, modulus), modulus
+def _through_pairs(back: Tensor, h: Tensor, stretched: Tensor) -> tuple[Tensor, Tensor]:
+    """What points along h stays and is what the bias gets; what turns it is scaled by |h|/|z|."""
+    on, unit = stretched != 0, _polar(h)[0]
+    along = _pair_sum(unit * back)
+    grad_z = unit * along + (back - unit * along) * stretched
+    return torch.where(on, grad_z, 0.0), torch.where(on, along / 2, 0.0)

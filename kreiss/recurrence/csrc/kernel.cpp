@@ -106,41 +106,47 @@ template <class T> KREISS_INLINE typename Lanes<T>::V root(typename Lanes<T>::V 
   return v;
 }
 
-// z·relu(|z| + b)/|z| for pairs of lanes, 0 at z = 0; b is the mean of a pair
+// |z| of pairs of lanes as size·length, and z/size: squares neither overflow nor vanish. length is 0 where z is.
+template <class T> struct Modulus {
+  typedef typename Lanes<T>::V V;
+  V size, part, length;
+  KREISS_INLINE explicit Modulus(V z) {
+    const V zero = {};
+    const V a = z < zero ? -z : z, other = swapped<T>(a);
+    const V larger = a > other ? a : other;
+    size = larger == zero ? splat<T>(1) : larger;
+    part = z / size;
+    length = root<T>(pair_sum<T>(part * part));
+  }
+};
+
+// z·relu(|z| + b)/|z| for pairs of lanes, 0 at z = 0; b is the mean of a pair. `stretch` becomes |h|/|z|.
 template <class T>
-KREISS_INLINE typename Lanes<T>::V cmodrelu_of(typename Lanes<T>::V z, typename Lanes<T>::V b) {
+KREISS_INLINE typename Lanes<T>::V cmodrelu_of(typename Lanes<T>::V z, typename Lanes<T>::V b,
+                                               typename Lanes<T>::V& stretch) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
-  const V square = pair_sum<T>(z * z);
-  const V m = root<T>(square == zero ? splat<T>(1) : square);
-  const V r = m + pair_sum<T>(b) * (T)0.5;
-  const V h = z * ((r < zero ? zero : r) / m);
-  return square == zero ? zero : h;
+  const Modulus<T> m(z);
+  const V r = m.size * m.length + pair_sum<T>(b) * (T)0.5;
+  const V length = m.length == zero ? splat<T>(1) : m.length;
+  const V scale = m.length == zero ? zero : (r < zero ? zero : r) / length;
+  stretch = scale / m.size;
+  return m.part * scale;
 }
 
-// The gradient to z of that, from the gradient to h: what points along h stays, what turns it is scaled by |h|/|z|.
+// The gradient to z of that, from the gradient to h: what points along h stays, what turns it is scaled by |h|/|z|,
+// which was kept: from |h| − b one does not know |z| where it is small. `along` becomes what reaches the modulus.
 template <class T>
 KREISS_INLINE typename Lanes<T>::V cmodrelu_back(typename Lanes<T>::V back, typename Lanes<T>::V h,
-                                                 typename Lanes<T>::V b) {
+                                                 typename Lanes<T>::V stretch, typename Lanes<T>::V& along) {
   typedef typename Lanes<T>::V V;
   const V zero = {};
-  const V square = pair_sum<T>(h * h);
-  const V m = root<T>(square);
-  const V u = h / (m == zero ? splat<T>(1) : m);
-  const V along = u * pair_sum<T>(u * back);
-  const V smallest = m * (T)(sizeof(T) == 4 ? 1.1920929e-07 : 2.220446049250313e-16);  // |z| is not known better
-  const V inner = m - pair_sum<T>(b) * (T)0.5;
-  const V dz = along + (back - along) * (m / (inner < smallest ? smallest : inner));
-  return m == zero ? zero : dz;
-}
-
-// What dz adds to the gradient of b, which acts along h
-template <class T>
-KREISS_INLINE typename Lanes<T>::V cmodrelu_bias(typename Lanes<T>::V dz, typename Lanes<T>::V h) {
-  typedef typename Lanes<T>::V V;
-  const V zero = {};
-  const V m = root<T>(pair_sum<T>(h * h));
-  return pair_sum<T>(h * dz) / (m == zero ? splat<T>(1) : m) * (T)0.5;
+  const Modulus<T> m(h);
+  const V u = m.part / (m.length == zero ? splat<T>(1) : m.length);
+  along = pair_sum<T>(u * back);
+  const V dz = u * along + (back - u * along) * stretch;
+  along = stretch == zero ? zero : along;
+  return stretch == zero ? zero : dz;
 }
 
 // φ is chosen at run time: the branch is the same throughout a pass, and the tiles need not be compiled once for each.
@@ -180,6 +186,22 @@ template <class T> KREISS_INLINE void put(T* p, typename Lanes<T>::V v, int64_t 
     store<T>(p, v);
   else
     std::memcpy(p, &v, (size_t)count * sizeof(T));
+}
+
+// One number for each pair among `count` lanes: the first of every two to p, and back into both.
+template <class T> KREISS_INLINE void put_pairs(T* p, typename Lanes<T>::V v, int64_t count) {
+  if (count >= kWidth<T>)
+    for (int i = 0; i < kWidth<T> / 2; ++i) p[i] = v[2 * i];
+  else
+    for (int64_t i = 0; i < count / 2; ++i) p[i] = v[2 * i];
+}
+template <class T> KREISS_INLINE typename Lanes<T>::V get_pairs(const T* p, int64_t count) {
+  typename Lanes<T>::V v = {};
+  if (count >= kWidth<T>)
+    for (int i = 0; i < kWidth<T>; ++i) v[i] = p[i / 2];
+  else
+    for (int64_t i = 0; i < count; ++i) v[i] = p[i / 2];
+  return v;
 }
 
 // ------------------------------------------------------------------------------------------------ products
@@ -273,20 +295,24 @@ template <class Step> inline void product(const Step& step, int64_t rows) {
 
 // The complex modReLU needs pairs of lanes and a square root, too much for the registers at the end of a tile. So tiles
 // do nothing (the identity), and these go over the rows of a step after its product.
-template <class T> void turn_pairs(T* z, const T* bias, int64_t rows, int64_t n) {
+template <class T> void turn_pairs(T* z, const T* bias, T* stretch, int64_t rows, int64_t n) {
+  typedef typename Lanes<T>::V V;
   for (int64_t r = 0; r < rows; ++r, z += n)
-    for (int64_t j = 0; j < n; j += kWidth<T>)
-      put<T>(z + j, cmodrelu_of<T>(get<T>(z + j, n - j), bias ? get<T>(bias + j, n - j) : splat<T>(0)), n - j);
+    for (int64_t j = 0; j < n; j += kWidth<T>) {
+      V ratio;
+      put<T>(z + j, cmodrelu_of<T>(get<T>(z + j, n - j), bias ? get<T>(bias + j, n - j) : V{}, ratio), n - j);
+      if (stretch) put_pairs<T>(stretch + (r * n + j) / 2, ratio, n - j);
+    }
 }
 template <class T>
-void turn_pairs_back(T* dz, const T* h, const T* bias, T* grad_bias, int64_t rows, int64_t n) {
+void turn_pairs_back(T* dz, const T* h, const T* stretch, T* grad_bias, int64_t rows, int64_t n) {
   typedef typename Lanes<T>::V V;
   for (int64_t r = 0; r < rows; ++r, dz += n, h += n)
     for (int64_t j = 0; j < n; j += kWidth<T>) {
-      const V now = get<T>(h + j, n - j), b = bias ? get<T>(bias + j, n - j) : V{};
-      const V found = cmodrelu_back<T>(get<T>(dz + j, n - j), now, b);
-      put<T>(dz + j, found, n - j);
-      if (grad_bias) put<T>(grad_bias + j, get<T>(grad_bias + j, n - j) + cmodrelu_bias<T>(found, now), n - j);
+      V along;
+      const V ratio = get_pairs<T>(stretch + (r * n + j) / 2, n - j);
+      put<T>(dz + j, cmodrelu_back<T>(get<T>(dz + j, n - j), get<T>(h + j, n - j), ratio, along), n - j);
+      if (grad_bias) put<T>(grad_bias + j, get<T>(grad_bias + j, n - j) + along * (T)0.5, n - j);
     }
 }
 
@@ -343,10 +369,14 @@ template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_
     step.x = p.x ? (const T*)p.x + at * p.inputs : nullptr;
     step.symbols = p.symbols ? p.symbols + at : nullptr;
     product(step, rows);
-    if (pairs) turn_pairs<T>(step.to, (const T*)p.bias, rows, n);
+    T* stretch = p.stretch ? (T*)p.stretch + at * n / 2 : nullptr;
+    if (pairs) turn_pairs<T>(step.to, (const T*)p.bias, stretch, rows, n);
     if (p.lengths)
       for (int64_t r = 0; r < rows; ++r)
-        if (t + p.first_step >= p.lengths[first + r]) hold(step.to + r * n, step.from ? step.from + r * n : nullptr, n);
+        if (t + p.first_step >= p.lengths[first + r]) {
+          hold<T>(step.to + r * n, step.from ? step.from + r * n : nullptr, n);
+          if (stretch) hold<T>(stretch + r * n / 2, nullptr, n / 2);  // what padding holds reaches no gradient
+        }
     step.from = step.to;
   }
 }
@@ -469,7 +499,7 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
         step.gather(j, n - j, sum);
       }
     }
-    if (pairs) turn_pairs_back<T>(step.to, step.states, (const T*)p.bias, grad_bias, rows, n);
+    if (pairs) turn_pairs_back<T>(step.to, step.states, (const T*)p.stretch + at * n / 2, grad_bias, rows, n);
     if (grad_inputs) add_input_gradient<T>(p, grad_inputs, step.to, at, rows);
   }
   if (p.last_piece && !p.wants_carry) return;

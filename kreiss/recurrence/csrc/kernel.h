@@ -21,7 +21,8 @@ struct kreiss_pass {
   void* packed;                // room for V, and with U for U behind it: see kreiss_packed_size
   void* states;                // forward: out h (in: u, without x and symbols); backward: h
   const void* h0;              // forward: (batch, n), or null for 0
-  const void* bias;            // (n) or null; added to z, or the threshold of modReLU. Backward: for CMODRELU alone
+  const void* bias;            // forward: (n) or null; added to z, or the threshold of modReLU
+  void* stretch;               // |h|/|z| of complex numbers (steps, batch, n/2); forward: out, or null; backward: in
   const int64_t* lengths;      // (batch) or null
   const void* x;               // (steps, batch, inputs) or null
   const int64_t* symbols;      // (steps, batch) or null
