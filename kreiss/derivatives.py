@@ -16,5 +16,12 @@ def ordinary() -> bool:
         not torch.compiler.is_compiling()
         and not torch.compiler.is_exporting()
         and not forward_mode()
-        and torch._C._functorch.peek_interpreter_stack() is None
+        and not transformed()
     )
+
+
+# a compiled graph is traced within the transforms that it is made for
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def transformed() -> bool:
+    """Whether a transform of torch.func is in use."""
+    return torch._C._functorch.peek_interpreter_stack() is not None

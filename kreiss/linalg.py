@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
+from kreiss import derivatives
 from kreiss.errors import InputError
 
 # ---------------------------------------------------------------- packed triangles
@@ -103,18 +105,40 @@ _PADE_13 = tuple(
 )
 
 
-def expm_skew(a: Tensor) -> Tensor:
-    """exp(A) of a skew matrix by the [13/13] Padé approximant and three squarings.
+_PADE_REACH = 5.37  # angles up to which the approximant is exact to rounding, in float64
 
-    Exact to rounding while the angles of exp(A) stay below 43 radians, and orthogonal always, because
-    numerator and denominator of a skew matrix are transposes of each other. Plain products and one
-    solve, so every order of derivative and vmap work, and the backward pass needs no exponential of
-    twice the size. (torch.linalg.matrix_exp of torch 2.13 loses digits for norms between 0.01 and 0.1:
-    2e-10 in float64 for a rotation by 0.048.)
+
+def expm_skew(a: Tensor) -> Tensor:
+    """exp(A) of a skew or skew-Hermitian matrix by the [13/13] Padé approximant of A/8·2⁻ᵏ and 3 + k squarings.
+
+    k is 0 while the angles of exp(A) are known to stay below 43 radians. Beyond, every further squaring, which doubles
+    errors, is followed by one Newton–Schulz step, so that exp(A) stays orthogonal; its angles are as exact as rounding
+    left those of A. In exported graphs, and in compiled ones of torch.func or forward mode, k is always 0. Plain
+    products and one solve, so every order of derivative and vmap work, and the backward pass needs no exponential of
+    twice the size. (torch.linalg.matrix_exp of torch 2.13 loses digits for norms between 0.01 and 0.1: 2e-10 in
+    float64 for a rotation by 0.048.)
     """
     x = a / 8
-    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     x2 = x @ x
+    # every angle θ is below (Σθ⁴)^¼ = ‖X²‖_F^½; those of a real matrix come in pairs, of which one is enough
+    alike = 1 if a.is_complex() else 2
+    halvings = (torch.linalg.matrix_norm(x2.detach()) / (math.sqrt(alike) * _PADE_REACH**2)).log2() / 2
+    if torch.compiler.is_compiling():
+        if torch.compiler.is_exporting() or derivatives.forward_mode() or derivatives.transformed():
+            return _pade_exp(x, x2)  # where the operator cannot go, k is 0
+        k = torch.where(halvings.isfinite(), halvings.ceil().clamp_min(0), 0)[..., None, None]
+        p: Tensor = squared_op(_pade_exp(x * torch.exp2(-k), x2 * torch.exp2(-2 * k)), k)
+        return p
+    count = _count(halvings)
+    p = _pade_exp(x, x2) if count == 0 else _pade_exp(x * 0.5**count, x2 * 0.25**count)
+    for _ in range(count):
+        p = newton_schulz(p @ p)
+    return p
+
+
+def _pade_exp(x: Tensor, x2: Tensor) -> Tensor:
+    """exp(8X), orthogonal because numerator and denominator of a skew matrix are transposes of each other."""
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     x4 = x2 @ x2
     x6 = x4 @ x2
     c = _PADE_13
@@ -125,6 +149,64 @@ def expm_skew(a: Tensor) -> Tensor:
     for _ in range(3):
         p = p @ p
     return p
+
+
+@torch.library.custom_op("kreiss::squared", mutates_args=())
+def squared_op(p: Tensor, k: Tensor) -> Tensor:
+    """P squared k times, each time polished: how often is not known when a graph is compiled."""
+    return _squares(p, k)[-1].clone(memory_format=torch.contiguous_format)
+
+
+def _squares(p: Tensor, k: Tensor) -> list[Tensor]:
+    """P, P², P⁴ and so on up to the largest k, each for as long as its own k."""
+    steps = [p]
+    for i in range(int(k.max())):
+        steps.append(torch.where(i < k, newton_schulz(steps[-1] @ steps[-1]), steps[-1]))
+    return steps
+
+
+@torch.library.custom_op("kreiss::squared_backward", mutates_args=())
+def squared_backward_op(grad: Tensor, p: Tensor, k: Tensor) -> Tensor:
+    """The gradient of that to P."""
+    steps = _squares(p, k)
+    for i in reversed(range(len(steps) - 1)):
+        before = steps[i]
+        square = before @ before
+        turned = square.mH @ square
+        back = 1.5 * grad - (grad @ turned + square @ grad.mH @ square + square @ (square.mH @ grad)) / 2
+        grad = torch.where(i < k, back @ before.mH + before.mH @ back, grad)
+    return grad.clone(memory_format=torch.contiguous_format)
+
+
+@squared_op.register_fake
+def _(p: Tensor, k: Tensor) -> Tensor:
+    return p.new_empty(p.shape)
+
+
+@squared_backward_op.register_fake
+def _(grad: Tensor, p: Tensor, k: Tensor) -> Tensor:
+    return p.new_empty(p.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _squared_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    return torch.ops.kreiss.squared_backward(grad, *ctx.saved_tensors), None
+
+
+squared_op.register_autograd(_squared_backward, setup_context=_keep)
+
+
+def _count(halvings: Tensor) -> int:
+    """The largest of these numbers rounded up, at least 0; 0 where there is no number, on meta tensors say."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(halvings):  # of all that vmap runs at once
+        halvings = torch._C._functorch.get_unwrapped(halvings)
+    if halvings.is_meta or isinstance(halvings, FakeTensor):
+        return 0
+    most = float(halvings.max())
+    return max(0, math.ceil(most)) if math.isfinite(most) else 0
 
 
 def rotation_blocks(angles: Tensor, n: int) -> Tensor:

@@ -28,7 +28,7 @@ ARROWS = {
     "version": set(),
     "derivatives": set(),
     "catalogue": set(),
-    "linalg": GROUND,
+    "linalg": GROUND | {"derivatives"},
     "optim": GROUND | {"linalg"},
     "sets": GROUND | {"derivatives", "linalg"},
     "recurrence": GROUND | {"derivatives", "linalg", "sets"},

@@ -88,3 +88,77 @@ def test_the_gradient_of_a_large_schur_map_is_that_of_the_plain_functions():
     expected = torch.autograd.grad(p @ schur.core(*free) @ p.mT, free, outer)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9 * float(other.abs().max()))
+
+
+# ---------------------------------------------------------------- exponential and Cayley map of large skew matrices
+
+
+def skew_of_norm(n: int, norm: float, dtype: torch.dtype) -> torch.Tensor:
+    """A skew matrix, skew-Hermitian where the dtype is complex."""
+    a = torch.randn(n, n, dtype=torch.complex128 if dtype.is_complex else F64, generator=seeded(3))
+    a = a - a.mH
+    return (a * (norm / torch.linalg.matrix_norm(a, 2))).to(dtype)
+
+
+def unitarity_error(p: torch.Tensor) -> float:
+    p = p.detach().to(torch.complex128)
+    return float((p.mH @ p - torch.eye(len(p))).abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("n", [2, 24, 25])
+def test_an_exponential_is_orthogonal_and_as_exact_as_its_argument_however_large_that_is(n, dtype):
+    eps = torch.finfo(dtype).eps
+    for norm in (0.0, 1.0, 40.0, 100.0, 400.0, 800.0, 2e3, 1e4, 1e6, 1e9):
+        a = skew_of_norm(n, norm, dtype).requires_grad_()
+        p = linalg.expm_skew(a)
+        assert unitarity_error(p) <= 64 * eps, norm
+        values, vectors = torch.linalg.eigh(1j * a.detach().to(torch.complex128))
+        exact = (vectors * torch.exp(-1j * values)) @ vectors.mH
+        assert (p - exact).abs().max() <= eps * (32 + 4 * norm), norm
+        (gradient,) = torch.autograd.grad(p, a, torch.ones_like(p))
+        assert gradient.norm() <= 2 * n, norm  # the derivative of the exponential has norm 1 at most
+
+
+def test_an_exponential_of_ordinary_norm_takes_no_more_products_than_three_squarings(monkeypatch):
+    polish, taken = linalg.newton_schulz, []
+    monkeypatch.setattr(linalg, "newton_schulz", lambda p: (taken.append(1), polish(p))[1])
+    linalg.expm_skew(skew_of_norm(64, 20.0, F64))
+    assert not taken
+    linalg.expm_skew(skew_of_norm(64, 1e3, F64))
+    assert 4 <= len(taken) <= 7
+
+
+def test_an_exponential_of_numbers_that_are_none_is_none_and_comes_back():
+    for value in (float("nan"), float("inf"), 1e30):
+        a = torch.zeros(4, 4)
+        a[1, 0], a[0, 1] = value, -value
+        assert linalg.expm_skew(a).isnan().any()
+
+
+def test_exponentials_of_unlike_norms_under_vmap_equal_those_alone():
+    both = torch.stack([skew_of_norm(6, 1.0, F64), skew_of_norm(6, 3e3, F64)])
+    alone = torch.stack([linalg.expm_skew(a) for a in both])
+    torch.testing.assert_close(torch.func.vmap(linalg.expm_skew)(both), alone, rtol=0, atol=1e-11)
+    assert linalg.expm_skew(both.to("meta")[0]).shape == (6, 6)
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.complex128])
+def test_a_compiled_exponential_has_the_values_and_gradients_of_the_eager_one(dtype):
+    compiled = torch.compile(linalg.expm_skew, fullgraph=True, backend="aot_eager")
+    outer = torch.randn(6, 6, dtype=dtype, generator=seeded(1))
+    for norm in (1.0, 3e3):
+        a = skew_of_norm(6, norm, dtype).requires_grad_()
+        (found, expected) = (
+            (p.detach(), *torch.autograd.grad(p, a, outer)) for p in (compiled(a), linalg.expm_skew(a))
+        )
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("n", [24, 25, 127])
+def test_a_cayley_map_is_orthogonal_to_rounding_times_the_norm_of_its_argument(n, dtype):
+    for norm in (1.0, 1e2, 1e3, 1e4, 1e6):
+        a = skew_of_norm(n, norm, dtype)
+        assert linalg.orthogonality_error(linalg.cayley(a)) <= torch.finfo(dtype).eps * (64 + norm), norm
