@@ -313,7 +313,7 @@ def test_the_operator_equals_the_reference_in_value_and_all_gradients(nonlineari
     leaves = [leaf for leaf in args[:4] if leaf is not None]
     weights = torch.randn(5, 3, 4, **double)
     found, expected = ([], [])
-    for run, into in ((operator.recur_op, found), (reference.states, expected)):
+    for run, into in ((operator.states, found), (reference.states, expected)):
         states = run(*args)
         into += [states, *torch.autograd.grad((states * weights).sum(), leaves)]
     exactly(found, expected)
@@ -329,17 +329,19 @@ def test_the_operator_passes_the_checks_of_torch_library(nonlinearity, lengths, 
 @CASES
 @LENGTHS
 def test_the_backward_operator_passes_the_checks_of_torch_library(lengths, reverse):
-    u, matrix, h0, bias, ends, nonlinearity, _ = operands("tanh", lengths, reverse)
-    with torch.no_grad():
-        args = (torch.randn_like(u), u.tanh(), matrix.clone(), h0.clone(), bias.clone(), ends, nonlinearity, reverse)
-    torch.library.opcheck(operator.recur_backward_op, args)
+    u, matrix, h0, bias, ends, _, _ = operands("tanh", lengths, reverse)
+    for nonlinearity in ("tanh", "cmodrelu"):
+        with torch.no_grad():
+            kept = operator.recur_op(u, matrix, h0, bias, ends, nonlinearity, reverse)
+            args = (torch.randn_like(u), *kept, matrix.clone(), h0.clone(), ends, nonlinearity, reverse)
+        torch.library.opcheck(operator.recur_backward_op, args)
 
 
 @PHIS
 @pytest.mark.parametrize("which", range(4), ids=["u", "matrix", "h0", "bias"])
 def test_a_second_derivative_through_the_operator_is_refused(nonlinearity, which):
     args = operands(nonlinearity, None, False)
-    states = operator.recur_op(*args)
+    states = operator.states(*args)
     (grad,) = torch.autograd.grad(states.square().sum(), args[which], create_graph=True)
     with pytest.raises(RuntimeError, match="no autograd formula was registered"):
         grad.sum().backward()
