@@ -6,9 +6,12 @@ that was written.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,10 @@ NO_CHECKSUM = "0" * 64  # stands in the file while the checksum is computed
 FIELD = "kreiss"  # our JSON in safetensors' own metadata
 COMPLEX = "kreiss.complex"  # names of complex tensors: they are kept as pairs of real numbers
 
+# flags that not every system has
+BYTES = getattr(os, "O_BINARY", 0)
+ALONE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
 # ---------------------------------------------------------------- bytes on disk
 
 
@@ -29,18 +36,61 @@ def write_whole(path: Path, content: bytes) -> None:
     """Put `content` at `path` so that at every moment there is the old file or the new one, also after a power cut."""
     partial = partial_name(path)
     try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_new(partial, content)
         os.replace(partial, path)
         sync_folder(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise RunError(
             f"`{path}` could not be written: {error.strerror or error}. What was there before is still there; "
             "make room or choose another folder."
         ) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet, down to the disk; a link of that name is not followed."""
+    path.unlink(missing_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BYTES, 0o666)
+    try:
+        write_all(file, content)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def write_all(file: int, content: bytes) -> None:
+    """Write all bytes to an open file."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a plain file: neither a link, which may lead out of the folder, nor a pipe, which may never answer."""
+    if path.is_symlink():
+        raise RunError(f"`{path}` must be a plain file; got a symbolic link to {os.readlink(path)}. Remove it.")
+    file = os.open(path, flags | ALONE | BYTES, 0o666)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise RunError(f"`{path}` must be a plain file; got something else. Remove it.")
+
+
+def read_plain(path: Path) -> bytes:
+    """The bytes of a file; OSError where there is none, also for pipes and devices, which may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "no plain file")
+    return path.read_bytes()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, so that they outlast a power cut."""
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        sync_folder(place.parent)
 
 
 def partial_name(path: Path) -> Path:
@@ -90,7 +140,7 @@ def _storable(tensor: Tensor) -> Tensor:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and JSON of a file that `write_tensors` wrote; any other file is refused."""
     try:
-        data = path.read_bytes()
+        data = read_plain(path)
     except OSError as error:
         raise InputError(
             f"`{path}` must be a readable file; got {error.strerror or error}. Check the name of the file."
