@@ -21,7 +21,7 @@ from kreiss import cli
 from kreiss.errors import Diverged, InputError, MissingExtra
 from kreiss.layers.base import RecurrentLayer
 from kreiss.tasks import Characters, Copy, Frames, Pixels, Sequence, Task
-from kreiss.training import Network, display, fitting
+from kreiss.training import Network, display, fitting, storage
 from kreiss.training.config import resolved
 from kreiss.training.provenance import checksum
 from kreiss.training.record import read_status
@@ -255,9 +255,12 @@ def test_gaussian_input_instead_of_the_runs_own_is_said_on_the_terminal(elsewher
 
 
 def test_a_run_that_an_earlier_version_recorded_finds_its_data_by_the_option(elsewhere, does):
-    config, about = elsewhere / "config.yaml", elsewhere / "run.json"
-    config.write_text(re.sub(r"path: .*", "path: mine.npz", config.read_text()))
-    about.write_text(json.dumps({name: v for name, v in json.loads(about.read_text()).items() if name != "data"}))
+    config, about, best = (elsewhere / name for name in ("config.yaml", "run.json", "best.safetensors"))
+    config.write_text(re.sub(r"path: .*", "path: mine.npz", config.read_text()).partition("# kreiss run")[0])
+    known = json.loads(about.read_text()).items()
+    about.write_text(json.dumps({name: value for name, value in known if name not in ("data", "run", "checksum")}))
+    tensors, content = storage.read_tensors(best)
+    storage.write_tensors(best, tensors, {name: value for name, value in content.items() if name != "run"})
     assert does("eval", elsewhere)[0] == 2
     code, _, complained = does("eval", elsewhere, "--task.path", "../data/mine.npz")
     assert (code, complained) == (0, "")

@@ -99,7 +99,7 @@ def killed(settings: dict[str, Any], out: Path, moment: random.Random) -> bool:
 
 def remembered(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     tensors, content = read_tensors(path)
-    return tensors, {key: value for key, value in content.items() if key != "seconds"}
+    return tensors, {key: value for key, value in content.items() if key not in ("seconds", "run", "about", "records")}
 
 
 def measured(out: Path) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from kreiss.training.distributed import Processes, pieces, terms
 from kreiss.training.loop import Training
 from kreiss.training.optimisers import Schedule, make_optimiser
 from kreiss.training.record import RunFolder, read_status
-from kreiss.training.spectrum import glance, keep_spectrum, read_spectra
+from kreiss.training.spectrum import glance, read_spectra, spectrum_record
 from stream import Stream
 
 CPU = torch.device("cpu")
@@ -507,11 +507,15 @@ def test_the_spectrum_is_that_of_the_recurrent_matrix():
 def test_a_run_keeps_its_spectra_and_half_a_line_spoils_no_other(tmp_path):
     values = torch.tensor([0.5 + 0.5j, 0.5 - 0.5j])
     assert read_spectra(tmp_path) == {}
+    folder = RunFolder(tmp_path)
     for update in (0, 5, 10):
-        keep_spectrum(tmp_path, update, values * (1 + update))
+        folder.keep_spectrum(spectrum_record(update, values * (1 + update)))
+    folder.close()
     with open(tmp_path / "spectra.jsonl", "a") as file:
-        file.write('\n{"update": 15, "eigen')  # killed here, and taken up at 5
-    keep_spectrum(tmp_path, 10, values)
+        file.write('{"update": 15, "eigen')  # killed here, and resumed at 5
+    kept = [spectrum_record(update, values * (1 + update)) for update in (0, 5)]
+    folder.spectra.resume(5, kept)
+    folder.keep_spectrum(spectrum_record(10, values))
     found = read_spectra(tmp_path)
     assert list(found) == [0, 5, 10]
     assert found[10] == [0.5 + 0.5j, 0.5 - 0.5j]

@@ -29,10 +29,13 @@ def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    rows = [_row(path) for path in _runs(folder)]
+    from kreiss.training.record import damage
+
+    paths = _runs(folder)
+    rows, damaged = [_row(path) for path in paths], [damage(path) for path in paths]
     if json:
-        for row in rows:
-            print(dumps(row))
+        for row, said in zip(rows, damaged, strict=True):
+            print(dumps({**row, "damage": said} if said else row))
         return 0
     if not rows:
         print(f"no runs in {folder}")
@@ -43,6 +46,8 @@ def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     Console(width=None if Console().is_terminal else 160).print(table)
+    for sentence in (sentence for said in damaged for sentence in said):
+        print(f"damaged: {sentence}")
     return 0
 
 
@@ -53,18 +58,29 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _row(path: Path) -> dict[str, Any]:
-    from kreiss.training.config import read_settings
-    from kreiss.training.record import read_records, read_status
+    from kreiss.training.record import METRICS, history, read_status
 
-    settings, status, records = read_settings(path / "config.yaml"), read_status(path), read_records(path)
+    settings, status = _settings(path), read_status(path)
     found: dict[str, Any] = {
-        "run": str(path), "task": settings["task"]["name"], "model": settings["model"]["name"],
-        "state": status["state"], "update": f"{status['update']}/{settings['steps']}",
+        "run": str(path), "task": settings.get("task.name"), "model": settings.get("model.name"),
+        "state": status["state"], "update": f"{status['update']}/{settings.get('steps', '?')}",
     }  # fmt: skip
     for split in ("valid", "test"):
-        last = [record for record in records if record.get("split") == split]
+        last = [record for record in history(path, METRICS).records if record.get("split") == split]
         found[split] = next((value for name, value in last[-1].items() if name not in SAID), None) if last else None
     return found
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """By dotted name; none where they are damaged."""
+    from kreiss.errors import InputError, RunError
+    from kreiss.training.config import dotted
+    from kreiss.training.record import settings_of
+
+    try:
+        return dotted(settings_of(path))
+    except (RunError, InputError):
+        return {}
 
 
 SAID = ("update", "split")  # the first number of an evaluation after these is the task's loss
@@ -83,18 +99,29 @@ def show(run: Path) -> int:
     run
         Its folder.
     """
-    import json
-
-    from kreiss.training.record import read_records, read_status
+    from kreiss.training.record import METRICS, damage, history, read_status
 
     _check(run)
-    print((run / "config.yaml").read_text().rstrip())
-    for name, value in {**json.loads((run / "run.json").read_text()), **read_status(run)}.items():
+    print((run / "config.yaml").read_text(errors="replace").rstrip())
+    for name, value in {**_about(run), **read_status(run)}.items():
         print(f"{name}: {value}")
-    for record in read_records(run):
+    for record in history(run, METRICS).records:
         if "split" in record:
             print("  ".join(f"{name} {_cell(value)}" for name, value in record.items()))
+    for sentence in damage(run):
+        print(f"damaged: {sentence}")
     return 0
+
+
+def _about(run: Path) -> dict[str, Any]:
+    """Who a run is and where it ran; nothing where that is damaged."""
+    from kreiss.errors import RunError
+    from kreiss.training.identity import ABOUT, read_document
+
+    try:
+        return read_document(run / ABOUT)
+    except RunError:
+        return {}
 
 
 @app.command

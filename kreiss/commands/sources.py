@@ -99,6 +99,7 @@ def drive_of(network: Any, path: Path) -> tuple[Any, str]:
     from kreiss.errors import RunError
     from kreiss.report.network_findings import Drive
     from kreiss.training.building import make_task
+    from kreiss.training.identity import ABOUT, read_document
     from kreiss.training.provenance import check_same, check_there
     from kreiss.training.record import read_config
 
@@ -109,7 +110,7 @@ def drive_of(network: Any, path: Path) -> tuple[Any, str]:
     try:
         check_there(folder, config)
         task = make_task(config)
-        check_same(folder, task)
+        check_same(folder, task, read_document(folder / ABOUT))
         batch = next(iter(task.held_out("valid", SEQUENCES)))
     except (ValueError, OSError, RunError) as error:
         return None, f"The run's own data could not be had: {error}"

@@ -153,10 +153,14 @@ def resume(
     run: Path,
     *words: Changes,
     checkpoint: Literal["last", "previous"] = "last",
+    repair: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Go on with a run that was interrupted or killed, as if nothing had happened.
+    """Continue a run that was interrupted or killed, as if nothing had happened.
+
+    A run that was killed before its first checkpoint starts again. Task, model, seed, batch and the optimiser's name
+    stay as they are.
 
     Parameters
     ----------
@@ -165,7 +169,9 @@ def resume(
     words
         Settings that are to be different from now on, such as --steps 3000 or --lr 1e-4.
     checkpoint
-        The one to go on from.
+        The one to continue from.
+    repair
+        Leave out records that are damaged, and take settings that are from the checkpoint.
     quiet
         Say nothing.
     json
@@ -179,7 +185,7 @@ def resume(
         from kreiss.errors import InputError
 
         raise InputError(f"`kreiss resume` takes one run; got {named[0]!r} too. Write settings as --name value.")
-    return _ended(fitting.resume(run, given, which=checkpoint, show=_show(quiet, json)))
+    return _ended(fitting.resume(run, given, which=checkpoint, repair=repair, show=_show(quiet, json)))
 
 
 def evaluate(
@@ -215,11 +221,12 @@ def evaluate(
     from kreiss.training import provenance
     from kreiss.training.building import make_task
     from kreiss.training.record import is_run
+    from kreiss.training.record import settings_of as settings_of_run
     from kreiss.training.saving import load
 
     named, given = settings_of.words(words)
     network = load(model)
-    sources = [settings_of.read_settings(model / "config.yaml")] if is_run(model) else []
+    sources = [settings_of_run(model)] if is_run(model) else []
     config = settings_of.resolved(*sources, {"task": _only(named)} if named else {}, given)
     if is_run(model):
         provenance.check_there(model, config)
@@ -241,12 +248,14 @@ def evaluate(
 def _check_data(run: Path, task: Any, chosen: dict[str, Any]) -> None:
     """Data must be those of the run, unless others were named; then a line says that they are others."""
     from kreiss.training import provenance
+    from kreiss.training.identity import ABOUT, read_document
 
+    about = read_document(run / ABOUT)
     if any(chosen.get(f"task.{name}") for name in ("name", *task.paths)):
-        if differs := provenance.has_other_data(run, task):
+        if differs := provenance.has_other_data(about, task):
             print(f"these are not the data that {run} was trained on: {differs}", file=sys.stderr)
     else:
-        provenance.check_same(run, task)
+        provenance.check_same(run, task, about)
 
 
 def _show(quiet: bool, json: bool) -> str:

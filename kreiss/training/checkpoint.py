@@ -1,8 +1,9 @@
 """Checkpoints: everything that decides how a run goes on, in one file that is whole or not there.
 
 `last.safetensors` is the newest, `previous.safetensors` the one before it. A checkpoint holds the model with its base
-points and latches, the moments of the optimiser, the schedule, every generator of random numbers, the state that
-truncated backpropagation carries, and the counters of the loop. Data need no position beyond the number of the update.
+points and latches, the best model so far, the moments of the optimiser, the schedule, every generator of random
+numbers, the state that truncated backpropagation carries, and the counters of the loop. Data need no position beyond
+the number of the update. It also holds the identity of its run, its settings, and a checksum of the records up to it.
 """
 
 from __future__ import annotations
@@ -16,59 +17,145 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from kreiss.errors import RunError
+from kreiss.errors import InputError, RunError
 from kreiss.training import storage
-from kreiss.training.saving import MODEL
+from kreiss.training.identity import ANY, check_owner
+from kreiss.training.saving import BEST as BEST
+from kreiss.training.saving import LAST as LAST
+from kreiss.training.saving import MODEL, part
 
-LAST, PREVIOUS, BEST = "last.safetensors", "previous.safetensors", "best.safetensors"
+PREVIOUS = "previous.safetensors"
+OPTIMISER = "optimiser."  # prefix of its moments
 
 # ---------------------------------------------------------------- files
 
 
-def write_checkpoint(folder: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
-    """Put a checkpoint in the place of the last one, which becomes the previous one."""
-    last, previous = folder / LAST, folder / PREVIOUS
-    if last.exists():
-        _keep(last, previous)
-    storage.write_tensors(last, tensors, content)
+class Checkpoints:
+    """The two checkpoints of a run, and whether the last one is known to be good.
+
+    A checkpoint is good once an update that was made from it had a finite loss and finite gradients. Only a good one
+    takes the place of the previous one, so there is one to return to when the last turns out to have diverged.
+
+    Args:
+        folder: of the run.
+        update: of the last checkpoint; None if there is none.
+    """
+
+    def __init__(self, folder: Path, update: int | None = None) -> None:
+        self.folder, self.update = folder, update
+        self.good = False
+
+    def write(self, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
+        """Put a checkpoint in the place of the last one, which becomes the previous one if it is good."""
+        last = self.folder / LAST
+        if self.good and last.exists():
+            _name_again(last, self.folder / PREVIOUS)
+        storage.write_tensors(last, tensors, content)
+        self.update, self.good = content["updates"], False
+
+    def proven(self) -> None:
+        """An update went well."""
+        self.good = self.update is not None
+
+    def words(self) -> str:
+        """Where the last good checkpoint is."""
+        if self.good:
+            return f"The last good checkpoint is {self.folder / LAST} (update {self.update})"
+        try:
+            update = _read(self.folder / PREVIOUS, ANY)[1]["updates"]
+        except (RunError, InputError):
+            return "No good checkpoint was written"
+        return (
+            f"The last good checkpoint is {self.folder / PREVIOUS} (update {update}; resume from it with "
+            f"`kreiss resume {self.folder} --checkpoint previous`)"
+        )
 
 
-def _keep(last: Path, previous: Path) -> None:
-    """A second name for the last checkpoint, so that at no moment there is none."""
-    partial = storage.partial_name(previous)
+def return_to_previous(folder: Path) -> None:
+    """Let the previous checkpoint be the last one too; what came after it is abandoned."""
+    _name_again(folder / PREVIOUS, folder / LAST)
+
+
+def _name_again(path: Path, other: Path) -> None:
+    """A second name for a checkpoint, so that at no moment there is none."""
+    partial = storage.partial_name(other)
     try:
         partial.unlink(missing_ok=True)
-        os.link(last, partial)
-        os.replace(partial, previous)
+        os.link(path, partial)
+        os.replace(partial, other)
     except OSError:  # a file system without links
-        storage.write_whole(previous, last.read_bytes())
+        storage.write_whole(other, path.read_bytes())
+    finally:
+        partial.unlink(missing_ok=True)  # renaming one name of a file to another name of it leaves both
 
 
-def read_checkpoint(folder: Path, which: str = "last") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The last or the previous checkpoint; if the last is damaged the error says whether the previous one is good."""
+def read_checkpoint(
+    folder: Path, which: str = "last", run: str | None = ANY
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The last or the previous checkpoint; if the last is not good the error says whether the previous one is.
+
+    Args:
+        folder: of the run.
+        which: "last" or "previous".
+        run: identity of the run.
+    """
     path = folder / {"last": LAST, "previous": PREVIOUS}[which]
     try:
-        return _read(path)
-    except RunError as error:
-        other = folder / PREVIOUS
-        if which == "previous" or not other.exists():
+        return _read(path, run)
+    except (RunError, InputError) as error:
+        if which == "previous":
             raise
         try:
-            updates = _read(other)[1]["updates"]
-        except RunError:
+            updates = _read(folder / PREVIOUS, run)[1]["updates"]
+        except (RunError, InputError):
             raise error from None
         raise RunError(
             f"{error} The checkpoint before it is good (update {updates}): kreiss resume {folder} --checkpoint previous"
         ) from error
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read(path: Path, run: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors, content = storage.read_tensors(path)
     if "updates" not in content:
         raise storage.damaged(path, "a model without the state of a run")
+    check_owner(path, content, run)
+    for name, tensor in tensors.items():
+        if name.startswith((MODEL, OPTIMISER)) and tensor.isnan().any():
+            raise RunError(f"`{path}` must hold finite numbers; got NaN in {name}. Use another checkpoint.")
     return tensors, content
+
+
+def check_model(
+    model: nn.Module, described: dict[str, Any], tensors: dict[str, Tensor], content: dict[str, Any]
+) -> None:
+    """Raise if a checkpoint is not of this model."""
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    kept = {name: tensor.shape for name, tensor in part(tensors, MODEL).items()}
+    if shapes != kept or _asked(described.get("model")) != _asked(content.get("model")):
+        raise InputError(
+            "the model of a run must stay as it is; got another one. Pass the same model, or start a new run."
+        )
+
+
+def _asked(description: Any) -> Any:
+    """What was asked for when a model was made, without what followed from it."""
+    if not isinstance(description, dict):
+        return list(description) if isinstance(description, tuple) else description
+    return {name: _asked(part) for name, part in description.items() if name not in ("sets", "fixed")}
+
+
+def earlier_best(folder: Path, content: dict[str, Any], metric: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The best validation of a run whose checkpoint is of a version that did not hold it."""
+    path = folder / BEST
+    tensors, found = storage.read_tensors(path)
+    if found["update"] > content["updates"] or found["metrics"].get(metric) != content["best"]:
+        raise RunError(
+            f"`{path}` must hold the best validation up to update {content['updates']}, of {metric} "
+            f"{content['best']:.6g}; got that of update {found['update']}. Put its own file back."
+        )
+    return tensors, {"update": found["update"], "metrics": found["metrics"]}
 
 
 def sweep(folder: Path) -> None:
@@ -86,7 +173,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
     numbers: dict[str, Any] = {}
     for index, moments in optimiser.state_dict()["state"].items():
         for name, value in moments.items():
-            (tensors if isinstance(value, Tensor) else numbers)[f"optimiser.{index}.{name}"] = value
+            (tensors if isinstance(value, Tensor) else numbers)[f"{OPTIMISER}{index}.{name}"] = value
     return tensors, numbers
 
 
@@ -94,7 +181,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
     """Put moments back; learning rates and the like stay as the settings say."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *numbers.items()]:
-        if key.startswith("optimiser."):
+        if key.startswith(OPTIMISER):
             _, index, name = key.split(".", 2)
             state.setdefault(int(index), {})[name] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

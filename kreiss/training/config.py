@@ -277,9 +277,15 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def plain(config: Config) -> dict[str, Any]:
+    """All settings as plain values."""
+    found: dict[str, Any] = json.loads(config.model_dump_json())
+    return found
+
+
 def written(config: Config) -> str:
     """All settings as YAML, which `read_settings` reads back to the same."""
-    return yaml.safe_dump(json.loads(config.model_dump_json()), sort_keys=False)
+    return yaml.safe_dump(plain(config), sort_keys=False)
 
 
 def words(tokens: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:

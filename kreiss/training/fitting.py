@@ -20,11 +20,11 @@ from kreiss.training.building import (
     task_section,
 )
 from kreiss.training.checkpoint import own_generators
-from kreiss.training.config import Config, read_settings, resolved
+from kreiss.training.config import Config, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.provenance import check_same, check_there, same_but_for_paths
-from kreiss.training.record import read_config
+from kreiss.training.resuming import Resumption, check_changes, resumption
 from kreiss.training.session import Run, Session
 from kreiss.training.trackers import check_trackers
 
@@ -36,6 +36,7 @@ def fit(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    repair: bool = False,
     show: str = "auto",
     **more: Any,
 ) -> Run:
@@ -47,7 +48,8 @@ def fit(
         task: a name, or a task.
         settings: settings by dotted or short name, as on the command line: {"optimiser.clip_norm": 1, "steps": 500}.
         out: folder of the run; without one nothing is written.
-        resume: go on with the run that `out` holds, with this model and task.
+        resume: continue the run that `out` holds, with this model and task.
+        repair: when resuming, as in `kreiss resume --repair`.
         show: "auto", "live", "plain", "json" or "quiet".
         more: settings with short names: lr=1e-3, steps=500.
 
@@ -62,7 +64,8 @@ def fit(
     if resume and folder is None:
         raise InputError("`out` must be the folder of the run to go on with; got out=None. Pass it.")
     given: dict[str, Any] = {}
-    sources: list[Mapping[str, Any]] = [read_settings(_config_of(folder))] if resume and folder else []
+    found = resumption(folder, repair=repair) if resume and folder else None
+    sources: list[Mapping[str, Any]] = [found.settings] if found else []
     if isinstance(task, Task):
         given["task"] = task_section(task)
     if isinstance(model, nn.Module):
@@ -71,33 +74,36 @@ def fit(
     config = resolved(*sources, names, settings or {}, more, given=given)
     made = task if isinstance(task, Task) else make_task(config)
     network = networked(model, made, config.seed) if isinstance(model, nn.Module) else make_network(config, made)
-    return run(config, folder, network, made, show=show, resume=resume)
+    return _run(config, folder, network, made, show, found)
 
 
-def resume(folder: Path, settings: Mapping[str, Any] | None = None, *, which: str = "last", show: str = "auto") -> Run:
-    """Go on with a run, bit for bit on a CPU as if it had never stopped.
+def resume(
+    folder: Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    which: str = "last",
+    repair: bool = False,
+    show: str = "auto",
+) -> Run:
+    """Continue a run, bit for bit on a CPU as if it had never stopped; from update 0 if it has no checkpoint yet.
 
     Args:
         folder: of the run.
-        settings: what is to be different from now on, such as more steps.
+        settings: what is to be different from now on, such as more steps; task, model, seed, batch and the optimiser's
+            name stay.
         which: the "last" checkpoint or the "previous" one.
+        repair: leave out records that are damaged, and take settings that are from the checkpoint.
         show: as in `fit`.
     """
-    before = read_config(folder)
-    config = resolved(read_settings(folder / "config.yaml"), settings or {})
+    found = resumption(folder, which, repair)
+    before = resolved(found.settings)
+    config = resolved(found.settings, settings or {})
     same = {"task": same_but_for_paths(config.task, before.task), "model": config.model == before.model}
     for section in (section for section in same if not same[section]):
         raise InputError(f"the {section} of a run must stay as it is; got other settings for it. Start a new run.")
     check_there(folder, config)
     task = make_task(config)
-    return run(config, folder, make_network(config, task), task, show=show, resume=True, which=which)
-
-
-def _config_of(folder: Path) -> Path:
-    read = folder / "config.yaml"
-    if not read.exists():
-        raise InputError(f"`{folder}` must be the folder of a run; got one without config.yaml. Leave out resume.")
-    return read
+    return _run(config, folder, make_network(config, task), task, show, found)
 
 
 def run(
@@ -111,16 +117,22 @@ def run(
     which: str = "last",
 ) -> Run:
     """Train `model` by the settings, in the folder `out`."""
+    return _run(config, out, model, task, show, resumption(out, which) if resume and out is not None else None)
+
+
+def _run(config: Config, out: Path | None, model: nn.Module, task: Task, show: str, found: Resumption | None) -> Run:
     config = planned(config, task)
+    if found is not None:
+        check_changes(found.settings, config)
     device = device_named(config.device)
     check_trackers(config)
     task.check_packages()
-    if resume and out is not None:
-        check_same(out, task)
+    if found is not None:
+        check_same(found.folder, task, found.about)
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:
-            session = Session(config, out, model.to(device), task, processes, show, which if resume else None)
+            session = Session(config, out, model.to(device), task, processes, show, found)
             return session.go(interruption)
         finally:
             processes.close()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import signal
 import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from kreiss.errors import Diverged
 
 MANY = 100  # skipped updates in a row after which nothing good is to be expected
+HALVINGS = 40  # of fp16's scale, from 2¹⁶ to below the smallest number that fp16 has: nothing is left to lower
 
 
 class Guard:
@@ -28,7 +31,15 @@ class Guard:
         self.in_a_row = 0
         self.skipped = 0
 
-    def lets_pass(self, update: int, loss: float, norm: float, model: nn.Module, last_good: str) -> bool:
+    def lets_pass(
+        self,
+        update: int,
+        loss: float,
+        norm: float,
+        model: nn.Module,
+        last_good: Callable[[], str],
+        scaled: bool = False,
+    ) -> bool:
         """Whether the update may be made; an error where the run has to stop.
 
         Args:
@@ -36,22 +47,47 @@ class Guard:
             loss: training loss.
             norm: of all gradients together.
             model: whose gradients are looked through for the first that is not finite.
-            last_good: where the last checkpoint lies, in words.
+            last_good: says where the last good checkpoint lies.
+            scaled: whether a scaler looks at the gradients too, steps over those that overflow, and halves its scale.
         """
         if math.isfinite(loss) and math.isfinite(norm):
             self.in_a_row = 0
             return True
         self.in_a_row += 1
         self.skipped += 1
+        if scaled and math.isfinite(loss) and self.in_a_row < HALVINGS:
+            return True
         if self.on_nan == "skip" and self.in_a_row < MANY:
             return False
         what = f"the loss must be finite; got {loss}" if not math.isfinite(loss) else _gradient(model, norm)
-        also = f" after {self.in_a_row} skipped updates in a row" if self.on_nan == "skip" else ""
+        also = f" after {self.in_a_row} skipped updates in a row" if self.in_a_row > 1 else ""
         remedy = "lower the learning rate or clip gradients (--clip-norm 1)"
         raise Diverged(
-            f"{what} at update {update}{also}. {last_good}; {remedy}"
+            f"{what} at update {update}{also}. {last_good()}; {remedy}"
             + ("." if self.on_nan == "skip" else ", or pass --on-nan skip.")
         )
+
+
+@contextmanager
+def computable(update: int, last_good: Callable[[], str]) -> Iterator[None]:
+    """Says that a run diverged when its weights are so large that a matrix made of them cannot be inverted."""
+    try:
+        yield
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise Diverged(
+            f"recurrent matrices must be finite; got one that could not be computed at update {update}. {last_good()}; "
+            "lower the learning rate or clip gradients (--clip-norm 1)."
+        ) from error
+
+
+def check_finite(named: Iterable[tuple[str, Tensor]], update: int, last_good: Callable[[], str]) -> None:
+    """Raise if weights or moments of the optimiser are not finite: they would never become so again."""
+    for name, tensor in named:
+        if not torch.isfinite(tensor).all():
+            raise Diverged(
+                f"{name} must be finite; got NaN or Inf after update {update}. {last_good()}; lower the learning rate, "
+                "raise --optimiser.eps, or clip gradients (--clip-norm 1)."
+            )
 
 
 def _gradient(model: nn.Module, norm: float) -> str:

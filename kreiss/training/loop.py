@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from kreiss.training.config import Config
 from kreiss.training.display import Now
 from kreiss.training.distributed import Processes, detached, on_device, pieces, terms
 from kreiss.training.groups import penalty, rebase
-from kreiss.training.guard import Guard
+from kreiss.training.guard import Guard, check_finite, computable
 from kreiss.training.optimisers import Schedule, make_optimiser
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -51,7 +51,7 @@ class Training:
         self.stale = 0  # evaluations since the best one
         self.seconds = 0.0
         self.window: list[float] = [0.0, 0]  # sum and number of losses since the last record
-        self.last_good = "No checkpoint was written"
+        self.last_good: Callable[[], str] = lambda: "No checkpoint was written"
 
     # ------------------------------------------------------------ updates
 
@@ -59,7 +59,8 @@ class Training:
         """Make one update."""
         self.schedule.apply(self.updates)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self._backward(self.task.train(self.updates, self.config.batch, self.config.seed))
+        with computable(self.updates + 1, self.last_good):
+            loss = self._backward(self.task.train(self.updates, self.config.batch, self.config.seed))
         if self.scaler is not None:
             self.scaler.unscale_(self.optimiser)
         gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
@@ -78,9 +79,9 @@ class Training:
         return Now(self.updates, shown, total)
 
     def _may_step(self, loss: float, norm: float) -> bool:
-        if self.scaler is not None and math.isfinite(loss):
-            return True  # the scaler steps over gradients that overflowed, and lowers its scale
-        return self.guard.lets_pass(self.updates + 1, loss, norm, self.model, self.last_good)
+        return self.guard.lets_pass(
+            self.updates + 1, loss, norm, self.model, self.last_good, scaled=self.scaler is not None
+        )
 
     def _backward(self, batch: Batch) -> Tensor:
         """Gradients of the mean loss of this process's part of the batch, piece by piece; returns that loss."""
@@ -138,7 +139,9 @@ class Training:
 
     def evaluate(self, split: Literal["valid", "test"]) -> dict[str, float]:
         """Metrics on held-out data, the same in every process."""
-        return evaluate(self.model, self.task, split, batch=self.config.eval_batch, precision=self.config.precision)
+        chosen = self.config
+        with computable(self.updates, self.last_good):
+            return evaluate(self.model, self.task, split, batch=chosen.eval_batch, precision=chosen.precision)
 
     def observe(self, metrics: dict[str, float]) -> bool:
         """Take note of a validation; whether it is the best so far."""
@@ -161,6 +164,12 @@ class Training:
         )
 
     # ------------------------------------------------------------ what has to be kept
+
+    def check_finite(self) -> None:
+        """Raise if a trained weight or a moment of the optimiser is not finite."""
+        weights = ((name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad)
+        moments = checkpoint.optimiser_state(self.optimiser)[0].items()
+        check_finite([*weights, *moments], self.updates, self.last_good)
 
     def kept(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that decides how this goes on, as tensors and JSON; all processes have to ask together."""

@@ -7,7 +7,6 @@ generated or known by name need neither.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from kreiss.errors import InputError
 from kreiss.tasks import TASKS, Task
 from kreiss.tasks.data import is_there
 from kreiss.training.config import Config, TaskSection, own_options
-from kreiss.training.storage import damaged
 
 ANYWHERE = "a file or folder"  # instead of a path, where settings are compared
 
@@ -67,32 +65,20 @@ def checksum(task: Task) -> str | None:
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest() if sums else None
 
 
-def has_other_data(folder: Path, task: Task) -> str:
+def has_other_data(about: dict[str, Any], task: Task) -> str:
     """How the data of a task differ from those of a run, in words; empty if they do not, or if nothing is known."""
-    surroundings = _surroundings(folder)
-    then, now = surroundings.get("data"), checksum(task)
-    if "data" not in surroundings or then == now:
+    then, now = about.get("data"), checksum(task)
+    if "data" not in about or then == now:
         return ""
     return f"SHA-256 {str(now)[:12]}… where {str(then)[:12]}… was recorded"
 
 
-def check_same(folder: Path, task: Task) -> None:
-    """Raise if the data of a task are not those that the run was trained on."""
-    if differs := has_other_data(folder, task):
+def check_same(folder: Path, task: Task, about: dict[str, Any]) -> None:
+    """Raise if the data of a task are not those that the run was trained on, of which `run.json` tells."""
+    if differs := has_other_data(about, task):
         files = task.data_files()
         raise InputError(
             f"the data must be those that {folder} was trained on; got {differs} for "
             f"{files[0] if len(files) == 1 else f'{len(files)} files'}. Restore them; `kreiss eval` measures on other "
             "data that are named on the command line."
         )
-
-
-def _surroundings(folder: Path) -> dict[str, Any]:
-    path = folder / "run.json"
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise damaged(path, "text that is not JSON") from error
-    return found

@@ -1,19 +1,19 @@
 """The folder of a run: what it was told, where it ran, what it measured, how it stands.
 
     config.yaml      every setting, as resolved
-    run.json         versions, git state, seed, hardware, command, checksum of the user's data
+    run.json         identity, versions, git state, seed, hardware, command, checksum of the user's data
     metrics.jsonl    one record a line, only ever appended to
     spectra.jsonl    eigenvalues of the recurrent matrix at the start and at every validation, where there is one
     status.json      state, update, message
     last.safetensors, previous.safetensors, best.safetensors
 
-A run that is taken up again says so in its metrics; records of updates that are then made a second time are left out
-when they are read, so the records are those of a run that was never interrupted.
+All of them carry the identity of the run and a checksum. A run that is resumed says so in its metrics; records of
+updates that are then made a second time are left out when they are read, so the records are those of a run that was
+never interrupted.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -21,16 +21,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
+import yaml
+from torch import Tensor
 
 from kreiss.errors import InputError, RunError
 from kreiss.training import storage
-from kreiss.training.checkpoint import sweep
-from kreiss.training.config import Config, read_settings, resolved, written
+from kreiss.training.checkpoint import Checkpoints, return_to_previous, sweep
+from kreiss.training.config import Config, plain, read_settings, resolved
+from kreiss.training.identity import ABOUT, ANY, document, identity, known_identity, new_identity, read_document
+from kreiss.training.journal import Found, Journal, Record, Tally, before, read_journal
+from kreiss.training.seals import NOBODY, comment_of, commented
 from kreiss.version import __version__
 
 try:
@@ -38,51 +43,46 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-Record = dict[str, Any]
+SETTINGS, METRICS, SPECTRA, STATUS, LOCK = "config.yaml", "metrics.jsonl", "spectra.jsonl", "status.json", ".lock"
+ENDED = ("finished", "interrupted", "failed")
 
 
 class RunFolder:
     """A run's folder, open for writing by one process.
 
     Args:
-        path: the folder; `create` makes a new one, `reopen` takes one up again.
+        path: the folder; `create` makes a new one, `reopen` opens one again.
+        run: identity of the run.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock: IO[str] | None = None
-        self._metrics: IO[str] | None = None
+    def __init__(self, path: Path, run: str | None = None) -> None:
+        self.path, self.run = path, run
+        self.metrics, self.spectra = Journal(path / METRICS, run), Journal(path / SPECTRA, run)
+        self.checkpoints = Checkpoints(path)
+        self.about: dict[str, Any] = {"run": run}  # what run.json says
+        self._lock: int | None = None
+        self._settings: dict[str, Any] = {}  # as they stand in the file
 
     @classmethod
     def create(cls, path: Path, config: Config, data: str | None = None) -> RunFolder:
         """A new folder with the settings and the surroundings of the run, and the checksum of the user's data."""
-        if (path / "config.yaml").exists():
+        if (path / SETTINGS).exists():
             raise InputError(
                 f"`out` must be a new folder; got {path}, which holds a run. Resume it with `kreiss resume {path}`, "
                 f"remove it with `kreiss runs rm {path}`, or choose another name."
             )
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            storage.make_folder(path)
         except OSError as error:
             raise RunError(
                 f"the run folder `{path}` could not be made: {error.strerror}. Choose another with --out."
             ) from error
-        folder = cls(path)
+        folder = cls(path, new_identity())
         with folder._opened():
-            storage.write_whole(path / "run.json", _json({**surroundings(config.seed), "data": data}))
-            storage.write_whole(path / "config.yaml", written(config).encode())
+            folder.write_about({"run": folder.run, **surroundings(config.seed), "data": data})
+            folder.metrics.start()
             folder.set_status("running", 0)
-        return folder
-
-    @classmethod
-    def reopen(cls, path: Path, updates: int, config: Config) -> RunFolder:
-        """A folder whose run goes on after `updates` updates."""
-        folder = cls(path)
-        with folder._opened():
-            sweep(path)
-            storage.write_whole(path / "config.yaml", written(config).encode())
-            folder.append({"event": "resumed", "update": updates})
-            folder.set_status("running", updates)
+            folder.write_settings(plain(config))  # last: a folder with settings holds a run that can be resumed
         return folder
 
     @contextmanager
@@ -97,125 +97,202 @@ class RunFolder:
 
     def _open(self) -> None:
         try:
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115
-            self._metrics = open(self.path / "metrics.jsonl", "a+")  # noqa: SIM115
+            self._lock = storage.open_plain(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+            self._hold()
+            self.metrics.open()
         except OSError as error:
             raise RunError(
                 f"the run folder `{self.path}` must be writable; got {error.strerror}. Choose another with --out."
             ) from error
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it whatever happens
-            except OSError as error:
-                raise RunError(
-                    f"only one process may train in `{self.path}`; got another that does. Wait for it, or end it first."
-                ) from error
-        self._end_torn_line()
+        sweep(self.path)
 
-    def _end_torn_line(self) -> None:
-        """A killed process may have left half a line; what follows starts on its own."""
-        assert self._metrics is not None
-        path = self.path / "metrics.jsonl"
-        if path.stat().st_size and path.read_bytes()[-1:] != b"\n":
-            self._metrics.write("\n")
-
-    def append(self, record: Record) -> None:
-        """Add one record to the metrics."""
-        assert self._metrics is not None
+    def _hold(self) -> None:
+        if fcntl is None:
+            return
         try:
-            self._metrics.write(json.dumps(record) + "\n")
-            self._metrics.flush()
+            fcntl.flock(self._lock or 0, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it whatever happens
         except OSError as error:
             raise RunError(
-                f"`{self.path / 'metrics.jsonl'}` could not be written: {error.strerror}. What is in it is whole; make "
-                f"room and go on with `kreiss resume {self.path}`."
+                f"only one process may train in `{self.path}`; got another that does. Wait for it, or end it first."
             ) from error
 
-    def sync(self) -> None:
-        """Make the records outlast a power cut; before the checkpoint that comes after them."""
-        assert self._metrics is not None
-        os.fsync(self._metrics.fileno())
+    def reopen(self, about: dict[str, Any], update: int | None, metrics: Found, spectra: Found, which: str) -> None:
+        """Continue after `update` with what is left of the records, or start again if it is None."""
+        self.about = about
+        with self._opened():
+            if which == "previous":
+                return_to_previous(self.path)
+            self.checkpoints = Checkpoints(self.path, update)
+            self.set_status("running", update or 0)  # before the records change, for which the old status vouches
+            for journal, found in ((self.metrics, metrics), (self.spectra, spectra)):
+                if update is not None and journal.path.exists():
+                    journal.resume(update, found.records, found.damage)
+            if update is None:
+                self.metrics.start()
+
+    # ------------------------------------------------------------ writing
+
+    def write_about(self, about: dict[str, Any]) -> None:
+        """Who this run is, and what its results depend on besides the settings."""
+        self.about = about
+        storage.write_whole(self.path / ABOUT, document(about))
+
+    def write_settings(self, settings: dict[str, Any]) -> None:
+        """Every setting, unless this process wrote the same before."""
+        if settings != self._settings:
+            text = commented(yaml.safe_dump(settings, sort_keys=False), self.run)
+            storage.write_whole(self.path / SETTINGS, text.encode())
+            self._settings = settings
+
+    def keep_spectrum(self, record: Record) -> None:
+        """Add eigenvalues to the spectra, which start with the first of them."""
+        if not self.spectra.tally.count:
+            self.spectra.start()
+        self.spectra.append(record)
+
+    def keep(self, tensors: dict[str, Tensor], content: dict[str, Any], config: Config) -> None:
+        """Write a checkpoint, which vouches for the other files of the run."""
+        self.metrics.sync()
+        self.spectra.sync()
+        vouched = {"run": self.run, "about": self.about, "settings": plain(config), "records": self._tallies()}
+        self.checkpoints.write(tensors, {**content, **vouched})
+        self.write_settings(plain(config))
+        self.set_status("running", content["updates"])
+
+    def _tallies(self) -> dict[str, Any]:
+        return {journal.path.name: journal.tally.said() for journal in (self.metrics, self.spectra)}
 
     def set_status(self, state: str, update: int, message: str = "", cause: str = "") -> None:
         """Say how the run stands: running, finished, interrupted, or failed because it "diverged" or of an "error"."""
         content = {
-            "state": state, "update": update, "message": message, "cause": cause,
-            "time": time.time(), "pid": os.getpid(),
+            "run": self.run, "state": state, "update": update, "message": message, "cause": cause,
+            "records": self._tallies(), "checkpoint": self.checkpoints.update, "time": time.time(), "pid": os.getpid(),
         }  # fmt: skip
-        storage.write_whole(self.path / "status.json", _json(content))
+        storage.write_whole(self.path / STATUS, document(content))
 
     def close(self) -> None:
         """Let another process have the folder."""
-        for file in (self._metrics, self._lock):
-            if file is not None:
-                with suppress(OSError):  # a full disk: what could not be written was already said
-                    file.close()
+        self.metrics.close()
+        self.spectra.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 # ---------------------------------------------------------------- reading
 
 
 def read_records(path: Path, until: int | None = None) -> list[Record]:
-    """The records of a run as if it had never been interrupted; lines that are not whole are left out.
+    """The records of a run as if it had never been interrupted; an error if any of them is damaged.
 
     Args:
         path: the folder.
-        until: leave out what comes after this update, as for a run that is taken up there.
+        until: leave out what comes after this update, as for a run that is resumed there.
     """
-    found: list[Record] = []
-    try:
-        lines = (path / "metrics.jsonl").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if not isinstance(record, dict):
-            continue
-        if record.get("event") == "resumed":
-            found = _before(found, record["update"])
-        else:
-            found.append(record)
-    return found if until is None else _before(found, until)
+    found = checked(path, METRICS).records
+    return found if until is None else before(found, until)
 
 
-def _before(records: list[Record], update: int) -> list[Record]:
-    """What stays when a run is taken up after `update`; the test is made again."""
-    return [record for record in records if record["update"] <= update and record.get("split") != "test"]
+def checked(path: Path, name: str) -> Found:
+    """The records of one file of a run; an error if any of them is damaged."""
+    found = history(path, name)
+    if found.damage:
+        raise damaged_records(path / name, found)
+    return found
+
+
+def history(path: Path, name: str) -> Found:
+    """The records that one file of a run still holds, and what is wrong with it."""
+    status, found = read_status(path), read_journal(path / name, known_identity(path))  # an end is written last
+    vouched = status.get("records", {}).get(name) if status["state"] in ENDED else None
+    if vouched is not None and not found.damage and Tally(found.records).said() != vouched:
+        found.damage.append(f"of {vouched['count']} records {len(found.records)} are left")
+    return found
+
+
+def damaged_records(path: Path, found: Found) -> RunError:
+    """The error for records that are not as they were written."""
+    return RunError(
+        f"`{path}` must be as it was written; got damage: {'; '.join(found.damage)}. {len(found.records)} records can "
+        f"still be read: `kreiss resume {path.parent} --repair` keeps them and leaves out the others."
+    )
 
 
 def read_status(path: Path) -> dict[str, Any]:
     """How a run stands; a run whose process is gone without a word was killed."""
-    try:
-        found: dict[str, Any] = json.loads((path / "status.json").read_text())
-    except (OSError, ValueError):
-        return {"state": "unknown", "update": 0, "message": ""}
-    if found["state"] == "running" and not _is_locked(path):
+    found: dict[str, Any] = {"state": "unknown", "update": 0, "message": ""}
+    if (path / STATUS).exists():
+        try:
+            found = _checked_status(path / STATUS)
+        except RunError as error:
+            found = {"state": "damaged", "update": 0, "message": str(error)}
+    if found["state"] in ("running", "damaged") and is_locked(path):
+        found["state"] = "running"
+    elif found["state"] == "running":
         found["state"] = "killed"
     return found
 
 
-def _is_locked(path: Path) -> bool:
+def _checked_status(path: Path) -> dict[str, Any]:
+    found = read_document(path)
+    wanted = {"state": str, "update": int, "message": str}
+    if any(not isinstance(found.get(name), kind) for name, kind in wanted.items()):
+        raise storage.damaged(path, "no state, update and message")
+    return found
+
+
+def is_locked(path: Path) -> bool:
     """Whether a process holds the folder."""
     if fcntl is None:
         return True
     try:
-        with open(path / ".lock", "a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = storage.open_plain(path / LOCK, os.O_RDWR)
+    except (FileNotFoundError, RunError):  # nobody made it, or somebody else did
+        return False
     except OSError:
         return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
     return False
 
 
 def read_config(path: Path) -> Config:
     """The settings of a run."""
-    if not (path / "config.yaml").exists():
+    return resolved(settings_of(path))
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """The settings of a run by name; an error if they are not what was written."""
+    if not (path / SETTINGS).exists():
         raise InputError(
             f"`{path}` must be the folder of a run; got one without config.yaml. `kreiss runs ls` lists runs."
         )
-    return resolved(read_settings(path / "config.yaml"))
+    check_settings(path)
+    return read_settings(path / SETTINGS)
+
+
+def check_settings(path: Path) -> None:
+    """Raise if the settings of a run are not what was written, or are those of another run."""
+    run = known_identity(path)
+    try:
+        owner = comment_of(storage.read_plain(path / SETTINGS).decode())
+    except (OSError, ValueError) as error:
+        raise _changed_settings(path, "a file that was changed or damaged") from error
+    if owner is None and run not in (None, ANY):
+        raise _changed_settings(path, "a file that was changed or damaged")
+    if owner is not None and run not in (ANY, None if owner == NOBODY else owner):
+        raise _changed_settings(path, "the settings of another run")
+
+
+def _changed_settings(path: Path, what: str) -> RunError:
+    return RunError(
+        f"`{path / SETTINGS}` must be as it was written; got {what}. `kreiss resume {path} --repair` puts back the "
+        "settings of the checkpoint; new settings are given to `kreiss resume` as --name value."
+    )
 
 
 def remove(path: Path) -> None:
@@ -229,7 +306,19 @@ def remove(path: Path) -> None:
 
 def is_run(path: Path) -> bool:
     """Whether a folder holds a run."""
-    return (path / "config.yaml").exists() and (path / "run.json").exists()
+    return (path / SETTINGS).exists() and (path / ABOUT).exists()
+
+
+def damage(path: Path) -> list[str]:
+    """One sentence for every file of a run that is not as it was written, without its tensors."""
+    found = []
+    for look in (identity, settings_of, lambda path: checked(path, METRICS), lambda path: checked(path, SPECTRA)):
+        try:
+            look(path)
+        except (RunError, InputError) as error:
+            found.append(str(error))
+    status = read_status(path)
+    return [*found, status["message"]] if status["state"] == "damaged" else found
 
 
 # ---------------------------------------------------------------- surroundings
@@ -265,7 +354,3 @@ def _git() -> dict[str, Any] | None:
 def _asked(*words: str) -> str:
     done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=True)
     return done.stdout.strip()
-
-
-def _json(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()

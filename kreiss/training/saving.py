@@ -12,11 +12,14 @@ from kreiss import sets
 from kreiss.errors import InputError, check_name
 from kreiss.layers import REGISTRY, RecurrentLayer
 from kreiss.training import storage
+from kreiss.training.identity import check_owner, known_identity
 from kreiss.training.model import Network
 from kreiss.version import __version__
 
 FORMAT = 1
 MODEL = "model."  # prefix of a model's tensors in a checkpoint, which holds others too
+BEST_MODEL = "best."  # prefix of the tensors of the best validation there
+BEST, LAST = "best.safetensors", "last.safetensors"
 
 
 def save(model: nn.Module, path: str | Path) -> None:
@@ -53,22 +56,40 @@ def load(path: str | Path, device: Any = None) -> nn.Module:
         from kreiss.training import hub
 
         path = hub.pull(str(path))
-    tensors, content = storage.read_tensors(_file(Path(path)))
+    tensors, content = _of_run(Path(path)) if Path(path).is_dir() else storage.read_tensors(Path(path))
     check_format(content, Path(path))
     if "updates" in content:  # a checkpoint: the model is one part of it
-        tensors = {name.removeprefix(MODEL): tensor for name, tensor in tensors.items() if name.startswith(MODEL)}
+        tensors = part(tensors, MODEL)
     return rebuilt(content["model"], tensors).to(device or "cpu")
 
 
-def _file(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    for name in ("best.safetensors", "last.safetensors"):
-        if (path / name).exists():
-            return path / name
-    raise InputError(
-        f"`{path}` must hold best.safetensors or last.safetensors; got neither. Name the model's own file instead."
-    )
+def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of one part of a checkpoint, by their own names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def best_of(tensors: dict[str, Tensor], content: dict[str, Any]) -> dict[str, Tensor] | None:
+    """The tensors of the best validation that a checkpoint holds; None before the first one."""
+    at = content.get("best_at")
+    if at is None:
+        return None
+    return part(tensors, MODEL if at["update"] == content["updates"] else BEST_MODEL)
+
+
+def _of_run(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The model of a run at its best validation, or, before the first one, at its last checkpoint."""
+    path = next((folder / name for name in (BEST, LAST) if (folder / name).exists()), None)
+    if path is None:
+        raise InputError(
+            f"`{folder}` must hold best.safetensors or last.safetensors; got neither. Name the model's own file "
+            "instead."
+        )
+    tensors, content = storage.read_tensors(path)
+    check_owner(path, content, known_identity(folder))
+    best = best_of(tensors, content)
+    if best is None:
+        return tensors, content
+    return best, {name: value for name, value in content.items() if name != "updates"}
 
 
 def check_format(content: dict[str, Any], path: Path) -> None:

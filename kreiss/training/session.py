@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,8 +19,9 @@ from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.loop import Training
 from kreiss.training.provenance import checksum
-from kreiss.training.record import RunFolder, read_records
-from kreiss.training.spectrum import eigenvalues, glance, keep_spectrum
+from kreiss.training.record import RunFolder
+from kreiss.training.resuming import Resumption, reopened
+from kreiss.training.spectrum import eigenvalues, glance, spectrum_record
 from kreiss.training.trackers import Tracker, open_trackers
 
 MINUTE = 60.0  # between checkpoints, unless a number of updates is given
@@ -48,11 +48,19 @@ class Run:
     folder: Path | None = None
 
 
+class Best(NamedTuple):
+    """The model at its best validation so far."""
+
+    update: int
+    metrics: dict[str, float]
+    tensors: dict[str, torch.Tensor]
+
+
 class Session:
     """One process's work on a run: from opening its folder to closing it.
 
     Args:
-        which: the checkpoint to go on from, or None to start.
+        found: what to resume from, or None to start.
         others: as in `run`.
     """
 
@@ -64,29 +72,34 @@ class Session:
         task: Task,
         processes: Processes,
         show: str,
-        which: str | None,
+        found: Resumption | None,
     ) -> None:
         self.config, self.out, self.model, self.task, self.processes = config, out, model, task, processes
         self.training = Training(model, task, config, processes)
         self.records: list[dict[str, Any]] = []
-        self.best: dict[str, torch.Tensor] | None = None  # kept here where there is no folder
+        self.best: Best | None = None
         self.folder: RunFolder | None = None
-        if which is not None:
-            self._restore(which)
+        if found is not None and found.content is not None:
+            self._restore(found, found.content)
             self._check_steps()
         self.trackers: list[Tracker] = []
         self.display = display.Display(0, task.metric, None, dict)
-        self.show, self.going_on = show, which is not None
+        self.show, self.found = show, found
         self.saved = time.monotonic()
 
-    def _restore(self, which: str) -> None:
-        assert self.out is not None
-        tensors, content = checkpoint.read_checkpoint(self.out, which)
-        prefix = saving.MODEL
-        self.model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-        self.training.restore(tensors, content)
-        self.records = read_records(self.out, content["updates"])
-        self._note_good()
+    def _restore(self, found: Resumption, content: dict[str, Any]) -> None:
+        checkpoint.check_model(self.model, self._described(), found.tensors, content)
+        self.model.load_state_dict(saving.part(found.tensors, saving.MODEL))
+        self.training.restore(found.tensors, content)
+        self.records = found.metrics.records
+        self._restore_best(found, content)
+
+    def _restore_best(self, found: Resumption, content: dict[str, Any]) -> None:
+        tensors, at = saving.best_of(found.tensors, content), content.get("best_at")
+        if tensors is None and content["best"] is not None:  # a checkpoint of an earlier version
+            tensors, at = checkpoint.earlier_best(found.folder, content, self.task.metric)
+        if tensors is not None and at is not None:
+            self.best = Best(at["update"], at["metrics"], tensors)
 
     def _check_steps(self) -> None:
         """Raise if the run has made more updates than it is to have."""
@@ -98,17 +111,17 @@ class Session:
                 f"For {steps} more pass steps={made + steps}."
             )
 
-    def _open(self, show: str, going_on: bool) -> None:
+    def _open(self, show: str, found: Resumption | None) -> None:
         """Open the folder, the trackers and the display."""
         assert self.config.steps is not None
         done = self.training.updates
         if self.out is not None:
             self.folder = (
-                RunFolder.reopen(self.out, done, self.config)
-                if going_on
-                else RunFolder.create(self.out, self.config, checksum(self.task))
+                RunFolder.create(self.out, self.config, checksum(self.task)) if found is None else reopened(found)
             )
-        if not going_on:
+            self.training.last_good = self.folder.checkpoints.words
+            self._put_back_best()
+        if found is None or found.content is None:
             self._keep_spectrum(eigenvalues(self.model))
         self.trackers = open_trackers(self.config, self.out, done)
         baseline = self.task.baseline().get(self.task.metric)
@@ -122,7 +135,7 @@ class Session:
         """All updates that are left, then the test; whatever ends them is in the status of the run."""
         try:
             if self.processes.first:
-                self._open(self.show, self.going_on)
+                self._open(self.show, self.found)
             interrupted = self._updates(interruption)
             metrics = {} if interrupted else self._test()
             self._end("interrupted" if interrupted else "finished")
@@ -139,8 +152,11 @@ class Session:
         training, config = self.training, self.config
         assert config.eval_every is not None
         clock = time.monotonic()
+        if not training.updates:
+            self.save()  # there is something to return to from the beginning
         while not training.done:
             now = training.update()
+            self._note_good()
             self.display.show(now)
             if now.update % config.log_every == 0 or training.done:
                 self._log(now)
@@ -175,7 +191,7 @@ class Session:
     def _validate(self) -> None:
         metrics = self.training.evaluate("valid")
         improved = self.training.observe(metrics)
-        if improved and self.processes.first:
+        if improved:
             self._keep_best(metrics)
         values = eigenvalues(self.model)
         self._record({"update": self.training.updates, "split": "valid", **metrics, **glance(self.model, values)})
@@ -183,14 +199,25 @@ class Session:
 
     def _keep_spectrum(self, values: torch.Tensor | None) -> None:
         if self.folder is not None and values is not None:
-            keep_spectrum(self.folder.path, self.training.updates, values)
+            self.folder.keep_spectrum(spectrum_record(self.training.updates, values))
 
     def _keep_best(self, metrics: dict[str, float]) -> None:
-        if self.out is None:
-            self.best = copy.deepcopy(self.model.state_dict())
-            return
-        content = {**self._described(), "update": self.training.updates, "metrics": metrics}
-        storage.write_tensors(self.out / checkpoint.BEST, self.model.state_dict(), content)
+        tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        self.best = Best(self.training.updates, metrics, tensors)
+        if self.folder is not None:
+            self._write_best(self.folder, self.best)
+
+    def _write_best(self, folder: RunFolder, best: Best) -> None:
+        content = {**self._described(), "update": best.update, "metrics": best.metrics, "run": folder.run}
+        storage.write_tensors(folder.path / saving.BEST, best.tensors, content)
+
+    def _put_back_best(self) -> None:
+        """The best so far in the folder of a resumed run, not one of updates that are made again."""
+        assert self.folder is not None
+        if self.best is not None:
+            self._write_best(self.folder, self.best)
+        else:
+            (self.folder.path / saving.BEST).unlink(missing_ok=True)
 
     def _described(self) -> dict[str, Any]:
         """The JSON that builds the model again, where kreiss can."""
@@ -201,6 +228,8 @@ class Session:
 
     def _due(self, evaluated: bool) -> bool:
         """Whether it is time for a checkpoint; the first process's clock decides for all."""
+        if self.training.guard.in_a_row:
+            return False  # weights of which nothing finite came are not kept
         every = self.config.checkpoint_every
         if every is not None:
             return self.training.updates % every == 0
@@ -209,34 +238,35 @@ class Session:
 
     def save(self) -> None:
         """Write a checkpoint; all processes take part, the first one writes."""
+        self.training.check_finite()
         if self.out is None:
             return
         tensors, content = self.training.kept()
         self.saved = time.monotonic()
         if self.folder is not None:
-            self.folder.sync()
-            checkpoint.write_checkpoint(self.folder.path, tensors, {**self._described(), **content})
-            self.folder.set_status("running", self.training.updates)
-            self._note_good()
+            best, at = self._best_kept()
+            self.folder.keep(tensors | best, {**self._described(), **content, "best_at": at}, self.config)
+
+    def _best_kept(self) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]:
+        """The best so far for a checkpoint; its tensors only if they are not those of this very update."""
+        if self.best is None:
+            return {}, None
+        at = {"update": self.best.update, "metrics": self.best.metrics}
+        if self.best.update == self.training.updates:
+            return {}, at
+        return {saving.BEST_MODEL + name: tensor for name, tensor in self.best.tensors.items()}, at
 
     def _note_good(self) -> None:
-        path = (self.out or Path()) / checkpoint.LAST
-        self.training.last_good = f"The last good checkpoint is {path} (update {self.training.updates})"
+        if self.folder is not None and not self.training.guard.in_a_row:
+            self.folder.checkpoints.proven()
 
     def _test(self) -> dict[str, float]:
         """Metrics of the best validation on the test set, asked for once."""
-        self._load_best()
+        if self.best is not None:
+            self.model.load_state_dict(self.best.tensors)
         metrics = self.training.evaluate("test")
         self._record({"update": self.training.updates, "split": "test", **metrics, **glance(self.model)})
         return metrics
-
-    def _load_best(self) -> None:
-        self.processes.wait()  # until the first has written it
-        path = None if self.out is None else self.out / checkpoint.BEST
-        if path is not None and path.exists():
-            self.best = storage.read_tensors(path)[0]
-        if self.best is not None:
-            self.model.load_state_dict(self.best)
 
     # ------------------------------------------------------------ records and the end
 
@@ -244,7 +274,7 @@ class Session:
         record = {**record, "seconds": round(self.training.seconds, 3)}
         self.records.append(record)
         if self.folder is not None:
-            self.folder.append(record)
+            self.folder.metrics.append(record)
         numbers = {key: value for key, value in record.items() if key not in ("update", "split")}
         prefix = f"{record['split']}/" if "split" in record else "train/"
         for tracker in self.trackers:

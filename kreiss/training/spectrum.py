@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import RunError
+from kreiss.training.journal import Record
+from kreiss.training.record import SPECTRA, checked
+from kreiss.training.storage import damaged
 
-SPECTRA = "spectra.jsonl"
 DIGITS = 6  # behind the point; single precision has no more
 
 
@@ -59,33 +59,20 @@ def recurrent_matrix(model: nn.Module) -> Tensor | None:
 # ---------------------------------------------------------------- on the way
 
 
-def keep_spectrum(folder: Path, update: int, values: Tensor) -> None:
-    """Add the eigenvalues of one update to the folder of a run."""
+def spectrum_record(update: int, values: Tensor) -> Record:
+    """The eigenvalues of one update as they stand in the folder of a run."""
     pairs = [[round(value.real, DIGITS), round(value.imag, DIGITS)] for value in values.tolist()]
-    try:
-        with open(folder / SPECTRA, "a") as file:
-            # a line begins with its break, so that half a line of a killed process spoils no other
-            file.write("\n" + json.dumps({"update": update, "eigenvalues": pairs}))
-    except OSError as error:
-        raise RunError(
-            f"`{folder / SPECTRA}` could not be written: {error.strerror}. Make room and go on with "
-            f"`kreiss resume {folder}`."
-        ) from error
+    return {"update": update, "eigenvalues": pairs}
 
 
 def read_spectra(folder: Path) -> dict[int, list[complex]]:
-    """Eigenvalues by update as if the run had never been interrupted; lines that are not whole are left out."""
+    """Eigenvalues by update as if the run had never been interrupted; an error if any of them is damaged."""
     found: dict[int, list[complex]] = {}
-    try:
-        lines = (folder / SPECTRA).read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
+    for record in checked(folder, SPECTRA).records:
         update = record["update"]
         found = {before: values for before, values in found.items() if before < update}
-        found[update] = [complex(*pair) for pair in record["eigenvalues"]]
+        try:
+            found[update] = [complex(*pair) for pair in record["eigenvalues"]]
+        except (KeyError, TypeError, ValueError) as error:  # of an earlier version, without a checksum
+            raise damaged(folder / SPECTRA, f"a line without eigenvalues at update {update}") from error
     return found

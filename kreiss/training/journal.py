@@ -1,0 +1,187 @@
+"""Records on disk: one line of JSON each, with a checksum, only ever appended to.
+
+A journal starts with an event that names its run. When the run is resumed, another event says from which update, and
+how many records with which checksum count up to there: lines that were half-written or abandoned before it are then
+known not to matter, and lines that are missing are known to be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kreiss.errors import RunError
+from kreiss.training import storage
+from kreiss.training.identity import ANY
+from kreiss.training.seals import checksum, sealed, unsealed
+
+Record = dict[str, Any]
+
+
+class Tally:
+    """How many records there are, and a checksum over all of them."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self.count = self.sum = 0
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        """Count one more record."""
+        self.count, self.sum = self.count + 1, checksum(json.dumps(record), self.sum)
+
+    def said(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"count": self.count, "checksum": f"{self.sum:08x}"}
+
+
+# ---------------------------------------------------------------- writing
+
+
+class Journal:
+    """A file of records, open for writing by one process once something is written.
+
+    Args:
+        path: the file.
+        run: identity of the run.
+    """
+
+    def __init__(self, path: Path, run: str | None) -> None:
+        self.path, self.run = path, run
+        self.tally = Tally()
+        self._file: int | None = None
+
+    def start(self) -> None:
+        """Begin; whatever stands in the file already does not count."""
+        self.tally = Tally()
+        self._write({"event": "started", "run": self.run})
+
+    def resume(self, update: int, records: list[Record], damage: list[str] | None = None) -> None:
+        """Continue after `update` with these records; what was damaged before is noted."""
+        self.tally = Tally(records)
+        event = {"event": "resumed", "update": update, "run": self.run, "records": self.tally.said()}
+        self._write({**event, "damage": damage} if damage else event)
+
+    def append(self, record: Record) -> None:
+        """Add one record."""
+        self._write(record)
+        self.tally.add(record)
+
+    def _write(self, content: Record) -> None:
+        try:
+            storage.write_all(self.open(), (sealed(content) + "\n").encode())
+        except OSError as error:
+            raise RunError(
+                f"`{self.path}` could not be written: {error.strerror}. What is in it is whole; make "
+                f"room and resume with `kreiss resume {self.path.parent}`."
+            ) from error
+
+    def open(self) -> int:
+        """The open file; half a line that a killed process left is ended, so that what follows starts on its own."""
+        if self._file is None:
+            self._file = storage.open_plain(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            if os.fstat(self._file).st_size:
+                os.lseek(self._file, -1, os.SEEK_END)
+                if os.read(self._file, 1) != b"\n":
+                    storage.write_all(self._file, b"\n")
+        return self._file
+
+    def sync(self) -> None:
+        """Make the records outlast a power cut; before the checkpoint that comes after them."""
+        if self._file is None:
+            return
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise RunError(f"`{self.path}` could not be written: {error.strerror}. Make room for it.") from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+# ---------------------------------------------------------------- reading
+
+
+@dataclass
+class Found:
+    """What a journal holds.
+
+    Attributes:
+        records: as if the run had never been interrupted.
+        damage: one clause for each place that is not as it was written.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+
+
+def read_journal(path: Path, run: str | None = ANY) -> Found:
+    """The records of a file, and what is wrong with it; an unfinished last line is not, since processes are killed.
+
+    Args:
+        path: the file; none is the same as an empty one.
+        run: identity that the file must have.
+    """
+    found, own, checked = Found(), True, False
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            record, has_checksum = unsealed(line.decode())
+        except ValueError:
+            if line and checked:  # earlier versions left half lines behind
+                found.damage.append(f"line {number} is damaged")
+            continue
+        if checked and not has_checksum:
+            found.damage.append(f"line {number} has no checksum")
+            continue
+        checked = checked or has_checksum
+        if "event" in record:
+            own = not has_checksum or run in (ANY, record.get("run"))
+            _apply(found, record, number, own)
+        elif own and isinstance(record.get("update"), int):
+            found.records.append(record)
+    return found
+
+
+def _lines(path: Path) -> list[bytes]:
+    """All lines; the last one without its end only if it is whole."""
+    try:
+        *lines, last = storage.read_plain(path).split(b"\n")
+    except OSError:
+        return []
+    try:
+        unsealed(last.decode())
+    except ValueError:
+        return lines
+    return [*lines, last]
+
+
+def _apply(found: Found, event: Record, number: int, own: bool) -> None:
+    """Take note of a start or a resumption; what an event vouches for is not damaged, whatever stands around it."""
+    if not own:
+        found.damage.append(f"line {number} begins the records of another run")
+    elif event["event"] == "started":
+        found.records, found.damage = [], []
+    elif isinstance(event.get("update"), int):
+        found.records = before(found.records, event["update"])
+        if "records" not in event:  # of an earlier version
+            return
+        if Tally(found.records).said() == event["records"]:
+            found.damage = []
+        else:
+            found.damage.append(f"the {len(found.records)} records before line {number} are not all that were written")
+
+
+def before(records: list[Record], update: int) -> list[Record]:
+    """What stays when a run is resumed after `update`; the test is made again.
+
+    Of several records of one kind and update the newest counts: the event of a resumption between them was lost.
+    """
+    found = [record for record in records if record["update"] <= update and record.get("split") != "test"]
+    return list({(record["update"], str(record.get("split"))): record for record in found}.values())
