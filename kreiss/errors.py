@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+LARGEST_SIZE = 2**63 - 1  # of a dimension of a tensor or an array
+BYTES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class InputError(ValueError, RuntimeError):
@@ -80,7 +85,32 @@ def check_size(name: str, value: object, minimum: int = 1) -> int:
         )
     if size < minimum:
         raise InputError(f"`{name}` must be at least {minimum}; got {name}={size}. Pass a larger whole number.")
+    if size > LARGEST_SIZE:
+        raise InputError(f"`{name}` must be at most 2⁶³ − 1; got {name}={size:.6g}. Pass a smaller whole number.")
     return size
+
+
+def machine_memory() -> int:
+    """Bytes of main memory of this machine; a pebibyte where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return 2**50
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes in words: 1.6 TB."""
+    unit = (len(str(count)) - 1) // 3
+    return f"{count / 1000**unit:.3g} {BYTES[unit]}" if unit < len(BYTES) else "1,000 EB"
+
+
+def check_memory(what: str, needed: int, advice: str = "Choose smaller sizes") -> None:
+    """Raise if `needed` bytes are more than this machine has; before they are asked for."""
+    if needed > (there := machine_memory()):
+        raise InputError(
+            f"{what} must fit in memory, {in_bytes(there)} on this machine; got sizes that take at least "
+            f"{in_bytes(needed)}. {advice}."
+        )
 
 
 def check_tensor(name: str, value: object) -> None:

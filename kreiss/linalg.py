@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from kreiss import derivatives
-from kreiss.errors import InputError
+from kreiss.errors import InputError, check_memory
 
 # ---------------------------------------------------------------- packed triangles
 
@@ -36,6 +36,7 @@ def strictly_lower_index(n: int, pairs: int = 0) -> np.ndarray:
     With `pairs` > 0 the entries (1,0), (3,2), … inside the first `pairs` 2×2 diagonal blocks are
     left out: the block-strictly lower triangle.
     """
+    check_memory(f"the triangle of a {n}×{n} matrix", 9 * n * n)  # a byte and two halves of eight for each entry
     rows, columns = np.tril_indices(n, -1)
     in_block = (rows == columns + 1) & (columns % 2 == 0) & (columns < 2 * pairs)
     keep = ~in_block

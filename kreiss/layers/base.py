@@ -19,9 +19,11 @@ from kreiss.layers.checks import (
     check_input,
     check_state,
     check_symbols,
+    check_tensors_fit,
     checked_device,
     checked_dropout,
     checked_dtype,
+    checked_layers,
 )
 from kreiss.layers.matrices import ComputedMatrices
 from kreiss.recurrence import REAL_NONLINEARITIES, cell, last_state
@@ -95,13 +97,15 @@ class RecurrentLayer(ComputedMatrices):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
-        self.num_layers = check_size("num_layers", num_layers)
+        self.num_layers = checked_layers(num_layers)
         check_name("nonlinearity", nonlinearity, self.nonlinearities)
         self.nonlinearity = nonlinearity
         self.bias = bool(bias)
         self.batch_first = bool(batch_first)
         self.dropout = checked_dropout(dropout, num_layers)
         self.bidirectional = bool(bidirectional)
+        where = checked_device(device), checked_dtype(dtype)
+        check_tensors_fit(self._input_shapes().values(), *where)  # first, because making a set takes memory too
         self.sets = nn.ModuleDict({suffix: make_set() for suffix, _ in self._cells()})
         self._names = {suffix: self._free_names(suffix) for suffix, _ in self._cells()}
         first = self._set("l0")
@@ -109,24 +113,29 @@ class RecurrentLayer(ComputedMatrices):
         check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
         torch_pair = isinstance(first, Free) and nonlinearity != "modrelu" and not self.one_bias
         self._bias_names = () if not bias else ("bias_ih", "bias_hh") if torch_pair else ("bias",)
-        self._allocate(checked_device(device), checked_dtype(dtype))
+        self._allocate(*where)
         self.reset_parameters(generator)
 
     # ------------------------------------------------------------ parameters
 
     def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
         """Register every parameter, uninitialised, in torch's order."""
-        new = lambda *shape: nn.Parameter(torch.empty(shape, device=device, dtype=dtype))  # noqa: E731
-        for suffix, _ in self._cells():
-            above = suffix.startswith("l0")
-            width = self.input_size if above else self.state_size * (2 if self.bidirectional else 1)
-            self.register_parameter(f"weight_ih_{suffix}", new(self.state_size, width))
-            for name, shape in zip(self._free_names(suffix), self._set(suffix).shapes, strict=True):
-                self.register_parameter(name, new(*shape))
-            for name in self._bias_names:
-                per_unit = 1 if self.nonlinearity == "cmodrelu" else self.reals  # one threshold on each modulus
-                self.register_parameter(f"{name}_{suffix}", new(self.hidden_size * per_unit))
+        shapes: dict[str, tuple[int, ...]] = {}
+        per_unit = 1 if self.nonlinearity == "cmodrelu" else self.reals  # one threshold on each modulus
+        for suffix, wide in self._input_shapes().items():
+            shapes[f"weight_ih_{suffix}"] = wide
+            shapes |= zip(self._free_names(suffix), self._set(suffix).shapes, strict=True)
+            shapes |= {f"{name}_{suffix}": (self.hidden_size * per_unit,) for name in self._bias_names}
+        check_tensors_fit(shapes.values(), device, dtype)
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.sets.to(device=device, dtype=dtype)
+
+    def _input_shapes(self) -> dict[str, tuple[int, int]]:
+        """The shape of U of each layer and direction, by suffix."""
+        above = self.state_size * (2 if self.bidirectional else 1)
+        widths = {suffix: self.input_size if suffix.startswith("l0") else above for suffix, _ in self._cells()}
+        return {suffix: (self.state_size, width) for suffix, width in widths.items()}
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -309,7 +318,9 @@ class RecurrentLayer(ComputedMatrices):
         """The zero state for `batch_size` sequences, or for one unbatched sequence."""
         if batch_size is not None:
             check_size("batch_size", batch_size, 0)
-        return self.weight_ih_l0.new_zeros(self._state_shape(batch_size))
+        like, shape = self.weight_ih_l0, self._state_shape(batch_size)
+        check_tensors_fit([shape], like.device, like.dtype, what="the state")
+        return like.new_zeros(shape)
 
     def _state_shape(self, batch_size: int | None) -> tuple[int, ...]:
         cells = self.num_layers * (2 if self.bidirectional else 1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kreiss.errors import InputError
+from kreiss.errors import InputError, check_memory, check_size
 
 # ---------------------------------------------------------------- precision
 
@@ -26,6 +28,26 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
 
 # ---------------------------------------------------------------- checks of arguments
 
+MOST_LAYERS = 1000
+
+
+def checked_layers(num_layers: object) -> int:
+    """`num_layers` if so many can be built."""
+    count = check_size("num_layers", num_layers)
+    if count > MOST_LAYERS:
+        raise InputError(
+            f"`num_layers` must be at most {MOST_LAYERS}; got num_layers={count}. Stack fewer layers, or several such."
+        )
+    return count
+
+
+def check_tensors_fit(
+    shapes: Iterable[tuple[int, ...]], device: torch.device, dtype: torch.dtype, what: str = "the parameters"
+) -> None:
+    """Raise before tensors of these shapes are made that this machine cannot hold; on the meta device any can."""
+    if device.type != "meta":
+        check_memory(what, dtype.itemsize * sum(math.prod(shape) for shape in shapes))
+
 
 def check_state(hx: object) -> None:
     """Raise unless hx is one tensor, or none."""
@@ -36,11 +58,27 @@ def check_state(hx: object) -> None:
         )
 
 
-def checked_dropout(dropout: float, num_layers: int) -> float:
-    """`dropout` if it is a probability; a warning where it does nothing."""
+def checked_number(name: str, value: float) -> float:
+    """`value` if it is a finite real number."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise InputError(f"`{name}` must be a finite number; got {name}={value!r}. Pass such a number.")
+    return found
+
+
+def checked_share(dropout: float) -> float:
+    """`dropout` if it is a probability."""
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
         raise InputError(f"`dropout` must be a probability in [0, 1]; got dropout={dropout!r}. Pass such a number.")
-    if dropout > 0 and num_layers == 1:
+    return float(dropout)
+
+
+def checked_dropout(dropout: float, num_layers: int) -> float:
+    """`dropout` if it is a probability; a warning where it does nothing."""
+    if checked_share(dropout) > 0 and num_layers == 1:
         warnings.warn(
             f"dropout acts between layers only; got dropout={dropout} with num_layers=1, where it does nothing. "
             "Use torch.nn.Dropout on the output.",
@@ -72,13 +110,18 @@ def checked_device(device: Any) -> torch.device:
 
 def check_input(x: object, weight: Tensor) -> None:
     """Raise unless x is a sequence for input weights (N, I): features (…, I), or integer symbols below I."""
+    if isinstance(x, Tensor) and x.dtype in (torch.int64, torch.int32) and x.dim() in (1, 2):
+        check_symbols(x, weight)
+    else:
+        check_vectors(x, weight)
+
+
+def check_vectors(x: object, weight: Tensor) -> None:
+    """Raise unless x is a sequence of vectors (…, I) for input weights (N, I)."""
     if not isinstance(x, Tensor):
         raise TypeError(
             f"`input` must be a Tensor or a PackedSequence; got {type(x).__name__}. Convert it with torch.as_tensor."
         )
-    if x.dtype in (torch.int64, torch.int32) and x.dim() in (1, 2):
-        check_symbols(x, weight)
-        return
     if x.dim() not in (2, 3):
         raise InputError(
             f"`input` must be 2-D (time, feature) or 3-D (time, batch, feature); got {x.dim()}-D. "

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.layers.base import LayerOptions
+from kreiss.layers.checks import check_tensors_fit, checked_number
 from kreiss.layers.unlike import UnlikeTorch
 from kreiss.recurrence.gated import gated
 from kreiss.recurrence.reference import drive, zero_state
@@ -47,14 +48,16 @@ class GatedLayer(UnlikeTorch):
         keep_bias: float,
         **options: Unpack[LayerOptions],
     ) -> None:
-        self.reset_bias, self.keep_bias = float(reset_bias), float(keep_bias)
+        self.reset_bias = checked_number("reset_bias", reset_bias)
+        self.keep_bias = checked_number("keep_bias", keep_bias)
         super().__init__(
             input_size, hidden_size, num_layers, make_set=make_set, nonlinearity=nonlinearity, init=init, **options
         )
 
     def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
-        super()._allocate(device, dtype)
         n = self.hidden_size
+        check_tensors_fit([(2 * n, width + n) for _, width in self._input_shapes().values()], device, dtype)
+        super()._allocate(device, dtype)
         new = lambda *shape: nn.Parameter(torch.empty(shape, device=device, dtype=dtype))  # noqa: E731
         for suffix, _ in self._cells():
             self.register_parameter(f"gate_ih_{suffix}", new(2 * n, getattr(self, f"weight_ih_{suffix}").shape[1]))

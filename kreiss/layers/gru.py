@@ -24,3 +24,4 @@ class GRU(Gated, nn.GRU):
 
     torch_class = nn.GRU
     state_tensors = 1
+    gates = 3

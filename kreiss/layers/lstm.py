@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kreiss.layers.checks import checked_number
 from kreiss.layers.gated import Gated
 
 
@@ -30,6 +31,7 @@ class LSTM(Gated, nn.LSTM):
 
     torch_class = nn.LSTM
     state_tensors = 2
+    gates = 4
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class LSTM(Gated, nn.LSTM):
         generator: torch.Generator | None = None,
         **options: Any,
     ) -> None:
-        self.forget_bias = None if forget_bias is None else float(forget_bias)
+        self.forget_bias = None if forget_bias is None else checked_number("forget_bias", forget_bias)
         super().__init__(input_size, hidden_size, num_layers, generator=generator, **options)
 
     @torch.no_grad()

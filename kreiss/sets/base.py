@@ -6,6 +6,7 @@ convention of `torch.nn.utils.parametrize`: `forward(*free) -> matrix`, `right_i
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import InputError, check_name, check_size
+from kreiss.errors import InputError, check_memory, check_name, check_size
 from kreiss.recorded import Recorded
 
 Free_ = tuple[Tensor, ...]
@@ -76,6 +77,7 @@ class Set(Recorded, Packed):
     def __init__(self, n: int) -> None:
         super().__init__()
         self.n = check_size("n", n)
+        check_memory(f"a set of {n}×{n} matrices", 64 * n)  # the least that any of them holds
 
     def describe(self) -> str:
         """The kind of set, in words that are equal exactly when equal free tensors give equal matrices."""
@@ -130,6 +132,7 @@ class Set(Recorded, Packed):
         device = torch.device(device) if device is not None else torch.get_default_device()
         if device.type == "meta":
             return tuple(torch.empty(shape, dtype=dtype, device=device) for shape in self.shapes)
+        check_memory("the free tensors", 8 * sum(math.prod(shape) for shape in self.shapes))
         free = self._initial(name, generator)
         self.to(dtype=dtype, device=device)
         return tuple(tensor.to(dtype=dtype, device=device) for tensor in free)

@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 
-from kreiss.errors import InputError
+from kreiss.errors import InputError, check_memory
 
 Gate = tuple[int, float, float]  # row, θ, φ: [[e^{iφ}cos θ, −sin θ], [e^{iφ}sin θ, cos θ]] on rows row, row + 1
 
 
 def layer_sizes(n: int, layers: int) -> list[int]:
     """Rotations in each layer of a mesh of neighbours."""
+    check_memory(f"{layers} layers of rotations", 16 * n * layers)
     return [(n - k % 2) // 2 for k in range(layers)]
 
 

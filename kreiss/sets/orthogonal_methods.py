@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from kreiss import linalg
-from kreiss.errors import InputError, check_name, check_size
+from kreiss.errors import InputError, check_memory, check_name, check_size
 from kreiss.sets import initial
 from kreiss.sets.base import Packed
+from kreiss.sets.meshes import layer_sizes
 
 NO_MINUS_ONE = (
     "the matrix has an eigenvalue at −1 (or within rounding of it), which the Cayley map does not reach. "
@@ -262,7 +263,7 @@ class Givens(Method):
         count = n if layers is None else check_size("layers", layers)
         super().__init__(n, layers=count)
         self.layers = count
-        self.sizes = [(n - k % 2) // 2 for k in range(self.layers)]
+        self.sizes = layer_sizes(n, self.layers)
         self.shape = (sum(self.sizes),)
         self.register_buffer("signs", torch.ones(n))
 
@@ -326,6 +327,7 @@ def _check_rotation(p: Tensor) -> None:
 
 def _reflection_index(n: int, m: int) -> np.ndarray:
     """Flat positions in an n×m matrix of the entries below the diagonal, column by column."""
+    check_memory(f"{m} reflections of {n} entries", 9 * n * m)
     columns, rows = np.triu_indices(m, 1, n)
     return rows * m + columns
 

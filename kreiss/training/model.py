@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from kreiss.errors import InputError, check_name, check_size, check_tensor
+from kreiss.layers.checks import check_tensors_fit, checked_share
 from kreiss.recorded import Recorded
 
 
@@ -58,10 +59,12 @@ class Network(Recorded, nn.Module):
         self.answers = answers
         like = next(layer.parameters())
         place: Any = {"device": like.device, "dtype": like.dtype}
+        check_tensors_fit([(self.symbols, check_size("embedding", embedding, 0))], **place)
         self.embedding = nn.Embedding(symbols, embedding, **place) if embedding else None
         self.layer = layer
         self._check_layer()
-        self.dropout = nn.Dropout(dropout)
+        check_tensors_fit([(self.output_size, self._width())], **place)
+        self.dropout = nn.Dropout(checked_share(dropout))
         self.readout = nn.Linear(self._width(), output_size, **place)
         self.reset_ends(generator)
 
