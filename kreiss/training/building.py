@@ -106,6 +106,8 @@ def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise InputError(f"`device` must be there; got device={name!r}. Use cpu.") from error
+    if device.type == "meta":
+        raise InputError("`device` must hold numbers; got device='meta', which holds shapes alone. Use cpu.")
     return device

@@ -14,24 +14,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    SerializeAsAny,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
 
-from kreiss.errors import InputError, check_name
+from kreiss.errors import LARGEST_SIZE, InputError, check_name, in_bytes
 from kreiss.layers import REGISTRY
 from kreiss.tasks import TASKS
 from kreiss.training.options import options_of, sentence, typed_options
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, le=1e38, allow_inf_nan=False)]  # what float32 can hold
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
+
+LARGEST_FILE = 10**6  # bytes of a file of settings
+DEEPEST, MOST = 20, 10_000  # levels and values in it, aliases written out
 
 
 def _listed(value: Any) -> Any:
@@ -119,7 +115,7 @@ class Config(Section):
     patience: PositiveInt | None = Field(None, description="stop after so many evaluations without improvement")
     precision: Literal["float32", "bf16", "fp16"] = Field("float32", description="of autocast")
     device: str = Field("auto", description="cpu, cuda, cuda:1, or auto")
-    seed: int = Field(0, description="of initial values, training data and dropout")
+    seed: int = Field(0, ge=-(2**63), lt=2**64, description="of initial values, training data and dropout")
     on_nan: Literal["stop", "skip"] = Field("stop", description="what to do when a number is not finite")
     track: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...], BeforeValidator(_listed)] = (
         Field((), description="other programs that get the records too")
@@ -161,11 +157,11 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
     names: dict[str, Any] = {}
     for source in sources:
         names.update(dotted(source))
+    _check_names(names)
     tree: dict[str, Any] = {}
     for name, value in names.items():
         section, _, rest = name.rpartition(".")
         (tree.setdefault(section, {}) if section else tree)[rest] = value
-    _check_names(tree)
     given = given or {}
     _check_choices(tree, tuple(given))
     try:
@@ -199,16 +195,14 @@ def dotted(source: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _check_names(tree: dict[str, Any]) -> None:
+def _check_names(names: Mapping[str, Any]) -> None:
     """Raise for a name that no section knows, with the nearest one that is known."""
     known = [name for name in Config.model_fields if name not in SECTIONS] + [*SHORT]
     for section in SECTIONS:
         known += [f"{section}.{name}" for name in _section(section).model_fields]
-    for name, value in tree.items():
-        inside = value if isinstance(value, dict) else {}
-        for full in [f"{name}.{key}" for key in inside] if isinstance(value, dict) else [name]:
-            if full not in known and name not in ("task", "model"):  # whose own options are checked with their class
-                raise _unknown(full, known)
+    for name in names:
+        if name not in known and name.rpartition(".")[0] not in ("task", "model"):  # whose options their class checks
+            raise _unknown(name, known)
 
 
 def _unknown(name: str, known: list[str]) -> InputError:
@@ -256,21 +250,76 @@ def own_options(section: TaskSection | ModelSection) -> dict[str, Any]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings of a YAML or TOML file; neither can run code."""
+    text = _text(path)
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"`{path}` must be a readable text file; got {_why(error)}. Check the name.") from error
-    try:
-        found = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
-    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        found = _toml(path, text) if path.suffix == ".toml" else _yaml(path, text)
+    except InputError:
+        raise
+    except RecursionError:  # of a parser
+        raise _too_much(path) from None
+    except (ValueError, yaml.YAMLError) as error:
         kind = "TOML" if path.suffix == ".toml" else "YAML"
-        where = " ".join(str(error).split())
+        plain = not isinstance(error, (tomllib.TOMLDecodeError, yaml.YAMLError))
+        where = "a number or date is out of range" if plain else " ".join(str(error).split())
         raise InputError(f"`{path}` must be {kind}; got a file that is not: {where}. Correct it.") from error
     if found is not None and not isinstance(found, dict):
         raise InputError(
             f"`{path}` must hold names and values; got a {type(found).__name__}. Write `name: value` lines."
         )
     return found or {}
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise InputError(
+                f"`{path}` must be a file of settings of at most {in_bytes(LARGEST_FILE)}; got "
+                f"{in_bytes(path.stat().st_size)}. Check the name."
+            )
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"`{path}` must be a readable text file; got {_why(error)}. Check the name.") from error
+
+
+def _toml(path: Path, text: str) -> Any:
+    found = tomllib.loads(text)
+    _check_amount(path, found)
+    return found
+
+
+def _yaml(path: Path, text: str) -> Any:
+    loader = yaml.SafeLoader(text)
+    node = loader.get_single_node()
+    _check_amount(path, node)  # before its aliases are written out
+    return None if node is None else loader.construct_document(node)
+
+
+def _check_amount(path: Path, found: Any) -> None:
+    """Raise for settings nested too deeply or too many; aliases of YAML can make either of a few lines."""
+    waiting, count = [(found, 0)], 0
+    while waiting:
+        value, depth = waiting.pop()
+        inside = _parts(value)
+        count += len(inside)
+        if depth > DEEPEST or count > MOST:
+            raise _too_much(path)
+        waiting += [(part, depth + 1) for part in inside]
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a mapping or list of TOML, or a node of YAML, holds."""
+    if isinstance(value, yaml.MappingNode):
+        return [part for pair in value.value for part in pair]
+    if isinstance(value, (dict, yaml.SequenceNode)):
+        return list(value.values() if isinstance(value, dict) else value.value)
+    return value if isinstance(value, list) else []
+
+
+def _too_much(path: Path) -> InputError:
+    return InputError(
+        f"`{path}` must hold at most {MOST} settings in {DEEPEST} levels; got more, or a part that contains itself. "
+        "Write plain `name: value` lines."
+    )
 
 
 def _why(error: Exception) -> str:
