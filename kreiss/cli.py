@@ -175,11 +175,24 @@ def main() -> None:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
+        wanted = _unallocated(error)
         code = getattr(error, "exit_code", 2 if isinstance(error, ValueError) else 1)
-        if not isinstance(error, (ValueError, OSError)) and not hasattr(error, "exit_code"):
+        if not wanted and not isinstance(error, (ValueError, OSError)) and not hasattr(error, "exit_code"):
             raise  # a fault of ours: whoever reports it needs the traceback
-        print(f"error: {error}", file=sys.stderr)
+        message = f"memory must be free; got too little for {wanted}. Choose smaller sizes." if wanted else str(error)
+        print("error:", " ".join(message.splitlines()), file=sys.stderr)
         sys.exit(code)
+
+
+def _unallocated(error: Exception) -> str:
+    """What could not be allocated, if that is what an error of Python's, NumPy's or torch's says."""
+    import re
+
+    from kreiss.errors import in_bytes
+
+    if found := re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error)):
+        return in_bytes(int(found[1]))
+    return (str(error).removeprefix("Unable to allocate ") or "an object") if isinstance(error, MemoryError) else ""
 
 
 if __name__ == "__main__":

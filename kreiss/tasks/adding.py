@@ -53,6 +53,10 @@ class Adding(Generated):
         super().__init__(sequences=sequences, valid_sequences=valid_sequences, test_sequences=test_sequences)
         self.length = check_size("length", length, minimum=2)
 
+    @property
+    def steps(self) -> int:
+        return self.length
+
     def draw(self, count: int, source: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         half = self.length // 2
         places = np.stack([source.integers(half, size=count), source.integers(half, self.length, size=count)], 1)

@@ -58,6 +58,10 @@ class Task(ABC):
         """Updates that go once through the training data; None where data are generated without end."""
         return None
 
+    def entries(self, split: Literal["train", "valid", "test"], batch: int) -> int:
+        """Steps × sequences of the largest batch, where that is known before one is made; 0 elsewhere."""
+        return 0
+
     @abstractmethod
     def train(self, update: int, batch: int, seed: int) -> Batch:
         """The batch of one update (from 0), the same whenever it is asked for."""

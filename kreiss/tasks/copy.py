@@ -87,6 +87,10 @@ class Copy(Recall):
             test_sequences=self.test_sequences,
         )
 
+    def entries(self, split: Literal["train", "valid", "test"], batch: int) -> int:
+        others = [self.at(other).entries(split, batch) for other in self.test_delays] if split == "test" else []
+        return max(super().entries(split, batch), *others, 0)
+
     def draw(self, count: int, source: np.random.Generator) -> tuple[NDArray[Any]]:
         return (source.integers(SYMBOLS, size=(count, LENGTH)),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,8 @@ class Frames(Stored):
                 f"`window` must be even and `hop` at most its half; got window={window}, hop={hop}. "
                 "Pass for example window=256, hop=128."
             )
-        if not floor > 0:
-            raise InputError(f"`floor` must be positive; got floor={floor}. Pass a small magnitude such as 1e-4.")
+        if not 0 < floor < math.inf:
+            raise InputError(f"`floor` must be positive and finite; got floor={floor}. Pass a small magnitude such as 1e-4.")
         self.sounds, self.path, self.floor, self.quality = sounds, path, floor, quality
         files = CORPORA[sounds](_folder(sounds, path))
         self.files = [file for part in files.values() for file in part]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kreiss.errors import check_size
+from kreiss.errors import check_memory, check_size
 from kreiss.tasks.base import Batch, Task
 
 Drawn = tuple[NDArray[Any], ...]
@@ -59,6 +59,20 @@ class Generated(Task):
         self.valid_sequences = check_size("valid_sequences", valid_sequences)
         self.test_sequences = check_size("test_sequences", test_sequences)
         self._validation: Drawn | None = None
+        check_memory("the order of the training set", 8 * self.sequences)
+        check_memory("the validation set", 200 * self.valid_sequences)  # each is drawn by a generator of its own
+
+    @property
+    def steps(self) -> int:
+        """Length of a sequence."""
+        return 1
+
+    def entries(self, split: Literal["train", "valid", "test"], batch: int) -> int:
+        sizes = {"train": self.sequences or batch, "valid": self.valid_sequences, "test": self.test_sequences}
+        return self.steps * min(check_size("batch", batch), sizes[split])
+
+    def _check_memory(self, split: Literal["train", "valid", "test"], batch: int) -> None:
+        check_memory(f"a batch of {batch} sequences of {self.steps} steps", 8 * self.entries(split, batch))
 
     @abstractmethod
     def draw(self, count: int, source: np.random.Generator) -> Drawn:
@@ -73,12 +87,14 @@ class Generated(Task):
         return full_batches(self.sequences, batch) if self.sequences else None
 
     def train(self, update: int, batch: int, seed: int) -> Batch:
+        self._check_memory("train", batch)
         if self.sequences:
             return self._fixed((FIXED, seed), shuffled(self.sequences, seed, update, batch))
         source = stream(FRESH, seed, check_size("update", update, minimum=0), check_size("batch", batch))
         return self.assemble(*self.draw(batch, source))
 
     def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
+        self._check_memory(split, batch)
         purpose, count = (VALID, self.valid_sequences) if split == "valid" else (TEST, self.test_sequences)
         for start in range(0, count, check_size("batch", batch)):
             end = min(start + batch, count)

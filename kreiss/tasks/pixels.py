@@ -65,7 +65,9 @@ class Pixels(Stored):
             self.brightest = 255
         self.images, self.permutation = images, permutation
         if permutation is not None:
-            order = np.random.RandomState(check_size("permutation", permutation, minimum=0))
+            if check_size("permutation", permutation, minimum=0) >= 2**32:
+                raise InputError(f"`permutation` must be below 2³²; got permutation={permutation}. Pass a smaller seed.")
+            order = np.random.RandomState(permutation)
             self.pixels = self.pixels[:, order.permutation(self.pixels.shape[1])]
 
     def data_files(self) -> list[Path]:

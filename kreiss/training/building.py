@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kreiss.errors import InputError
+from kreiss.errors import InputError, check_memory
 from kreiss.layers import REGISTRY, RecurrentLayer
 from kreiss.recorded import NOT_PLAIN, plain
 from kreiss.tasks import TASKS, Task
@@ -100,6 +100,14 @@ def planned(config: Config, task: Task) -> Config:
     every = config.eval_every or epoch or max(steps // 10, 1)
     config = with_absolute_paths(config, task)
     return config.model_copy(update={"steps": steps, "epochs": None, "eval_every": every, "device": device})
+
+
+def check_room(config: Config, model: nn.Module, task: Task) -> None:
+    """Raise before anything is written for a run whose batches, with the states they lead to, no memory holds."""
+    update = task.entries("train", config.batch) // config.accumulate
+    entries = max(update, *(task.entries(split, config.eval_batch) for split in ("valid", "test")))
+    widest = max(model.layer.input_size, model.layer.hidden_size) if isinstance(model, Network) else 2
+    check_memory(f"a batch of task {config.task.name} with its states", 4 * entries * widest)
 
 
 def device_named(name: str) -> torch.device:

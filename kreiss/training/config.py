@@ -22,6 +22,7 @@ from kreiss.tasks import TASKS
 from kreiss.training.options import options_of, sentence, typed_options
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 Amount = Annotated[float, Field(ge=0, le=1e38, allow_inf_nan=False)]  # what float32 can hold
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
@@ -77,7 +78,7 @@ class OptimiserSection(Section):
     coupling_decay: Amount = Field(0.0, description="weight decay of couplings T")
     weight_decay: Amount = Field(0.0, description="of all else")
     alpha: Share = Field(0.99, description="smoothing of RMSprop")
-    betas: Annotated[tuple[Share, Share], BeforeValidator(_listed)] = Field((0.9, 0.999), description="of Adam")
+    betas: Annotated[tuple[Decay, Decay], BeforeValidator(_listed)] = Field((0.9, 0.999), description="of Adam")
     momentum: Amount = Field(0.0, description="of SGD and RMSprop")
     eps: Amount = Field(1e-8, description="of RMSprop and Adam")
     radius: Amount = Field(0.0, description="δ of the penalty δ‖1 − γ‖² on eigenvalue moduli")
@@ -174,6 +175,11 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
         raise InputError(
             f"either `steps` or `epochs` must be given; got steps={config.steps} and epochs={config.epochs}. "
             "Leave one out."
+        )
+    if config.accumulate > config.batch:
+        raise InputError(
+            f"`accumulate` must be at most `batch`, a sequence for each piece; got accumulate={config.accumulate} and "
+            f"batch={config.batch}. Lower it."
         )
     if config.optimiser.clip_norm is not None and config.optimiser.clip_value is not None:
         raise InputError(

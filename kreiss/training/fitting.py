@@ -11,6 +11,7 @@ from torch import nn
 from kreiss.errors import InputError
 from kreiss.tasks import Task
 from kreiss.training.building import (
+    check_room,
     device_named,
     make_network,
     make_task,
@@ -129,6 +130,7 @@ def _run(config: Config, out: Path | None, model: nn.Module, task: Task, show: s
     task.check_packages()
     if found is not None:
         check_same(found.folder, task, found.about)
+    check_room(config, model, task)
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:
