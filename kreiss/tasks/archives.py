@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from kreiss.errors import InputError
+from kreiss.errors import InputError, in_bytes
+
+MOST = 10**10  # bytes that are unpacked
 
 Member = tarfile.TarInfo | zipfile.ZipInfo
 
@@ -30,14 +33,26 @@ def unpack(archive: Path, folder: Path, wanted: Collection[str], strip: int = 0,
     """
     origin = origin or str(archive)
     with _opened(archive, origin) as packed:
-        members = [(_inside(origin, name), member) for name, member in _members(packed)]
-        for name, member in members:
-            inner = PurePosixPath(*name.parts[strip:])
-            if str(inner) in wanted:
-                target = folder / inner
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with _stream(packed, member) as source, open(target, "wb") as out:
-                    shutil.copyfileobj(source, out)
+        members = {PurePosixPath(*_inside(origin, name).parts[strip:]): member for name, member in _members(packed)}
+        chosen = {inner: member for inner, member in members.items() if str(inner) in wanted}
+        _check_amount(origin, sum(_size(member) for member in chosen.values()))
+        for inner, member in chosen.items():
+            target = folder / inner
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _stream(packed, member) as source, open(target, "wb") as out:
+                shutil.copyfileobj(source, out)
+
+
+def _size(member: Member) -> int:
+    return member.file_size if isinstance(member, zipfile.ZipInfo) else member.size
+
+
+def _check_amount(origin: str, size: int) -> None:
+    """Raise for more than any data set holds; a small archive may hold any amount."""
+    if size > MOST:
+        raise InputError(
+            f"an archive must hold at most {in_bytes(MOST)}; got {in_bytes(size)} in {origin}. Do not use this archive."
+        )
 
 
 Packed = tarfile.TarFile | zipfile.ZipFile
@@ -48,7 +63,7 @@ def _opened(archive: Path, origin: str) -> Iterator[Packed]:
     try:
         with zipfile.ZipFile(archive) if zipfile.is_zipfile(archive) else tarfile.open(archive) as opened:
             yield opened
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
         reason = str(error).splitlines()[0].rstrip(":.")
         raise InputError(f"{origin} must be a whole zip or tar archive; got {reason}. Fetch it again.") from None
 

@@ -17,7 +17,9 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
-from kreiss.errors import InputError, check_name
+from kreiss.errors import InputError, check_name, in_bytes, machine_memory
+
+PIECE = 1 << 20  # bytes that are decompressed at a time
 
 
 @dataclass(frozen=True)
@@ -139,10 +141,28 @@ def sha256(content: bytes) -> str:
 def _content(path: Path) -> bytes:
     """The bytes of a file, decompressed if it ends in .gz."""
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+        return b"".join(_decompressed(path)) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} must be readable; got {_reason(error)}. Check the file, or fetch it again.") from None
+
+
+def _decompressed(path: Path) -> Iterator[bytes]:
+    """The content of a .gz file piece by piece, up to the largest that is read: a small file may hold any amount."""
+    total = 0
+    with gzip.open(path) as file:
+        while piece := file.read(PIECE):
+            total += len(piece)
+            check_unpacked(path, total)
+            yield piece
+
+
+def check_unpacked(path: Path, size: int) -> None:
+    """Raise if a compressed file holds more than a quarter of this machine's memory."""
+    if size > (most := machine_memory() // 4):
+        raise InputError(
+            f"{path} must hold at most {in_bytes(most)}, a quarter of this machine's memory; got {in_bytes(size)} or "
+            "more once decompressed. Check where it comes from, or cut it in parts."
+        )
 
 
 def _reason(error: BaseException) -> str:

@@ -83,7 +83,7 @@ class Frames(Stored):
                 "Pass for example window=256, hop=128."
             )
         if not 0 < floor < math.inf:
-            raise InputError(f"`floor` must be positive and finite; got floor={floor}. Pass a small magnitude such as 1e-4.")
+            raise InputError(f"`floor` must be positive; got floor={floor}. Pass a small magnitude such as 1e-4.")
         self.sounds, self.path, self.floor, self.quality = sounds, path, floor, quality
         files = CORPORA[sounds](_folder(sounds, path))
         self.files = [file for part in files.values() for file in part]

@@ -66,7 +66,9 @@ class Pixels(Stored):
         self.images, self.permutation = images, permutation
         if permutation is not None:
             if check_size("permutation", permutation, minimum=0) >= 2**32:
-                raise InputError(f"`permutation` must be below 2³²; got permutation={permutation}. Pass a smaller seed.")
+                raise InputError(
+                    f"`permutation` must be below 2³²; got permutation={permutation}. Pass a smaller seed."
+                )
             order = np.random.RandomState(permutation)
             self.pixels = self.pixels[:, order.permutation(self.pixels.shape[1])]
 

@@ -16,6 +16,8 @@ from kreiss.tasks.losses import NOTHING, classified, cross_entropy, squared
 from kreiss.tasks.stored import Split, Stored, divided, in_order
 from kreiss.tasks.tables import Sequences, load
 
+SMALLEST, LARGEST = 1e-30, 1e30  # single precision ends at 1e-38 and 3e38; squares and sums need room
+
 
 class Sequence(Stored):
     """Sequences of a file, with numbers or classes to answer.
@@ -85,11 +87,13 @@ class Sequence(Stored):
     def _set_inputs(self) -> None:
         """Standardise the inputs, if that is wished."""
         steps = np.concatenate([self.sequences.inputs[member] for member in self.splits["train"]]).astype(np.float64)
-        deviation = steps.std(0) if self.standardise else np.ones(steps.shape[1])
-        self.mean = steps.mean(0) if self.standardise else np.zeros(steps.shape[1])
-        self.scale = np.where(deviation > 0, deviation, 1.0)
-        self.inputs = [(part - self.mean) / self.scale for part in self.sequences.inputs]
         self.input_size = steps.shape[1]
+        self.mean: NDArray[Any] = np.zeros(self.input_size)
+        self.scale: NDArray[Any] = np.ones(self.input_size)
+        if self.standardise:
+            self.mean, self.scale = _spread(steps)
+        self.inputs = [(part - self.mean) / self.scale for part in self.sequences.inputs]
+        _check_range("inputs", self.inputs)
 
     def _set_asked(self, kind: str) -> None:
         """Classes become indices into `classes`; numbers stay as they are."""
@@ -112,6 +116,7 @@ class Sequence(Stored):
                 )
             self.output_size = joined.shape[1]
             self.asked = [part.astype(np.float64) for part in self.sequences.targets]
+            _check_range("targets of a regression", self.asked)
 
     def assemble(self, members: NDArray[Any]) -> Batch:
         lengths = torch.tensor([len(self.inputs[member]) for member in members])
@@ -154,6 +159,27 @@ class Sequence(Stored):
         return np.pad(x, ((0, 0), (0, 1)), constant_values=1.0), (
             np.stack if self.answers == "last" else np.concatenate
         )(some)
+
+
+def _spread(steps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Mean and deviation of each column, 1 for that of a constant.
+
+    Columns are brought to the size of 1 by a power of two, which is exact: squares of 1e300 or 1e-300 are not numbers.
+    """
+    unit = 2.0 ** (np.frexp(np.abs(steps).max(0))[1] - 1)
+    deviation = (steps / unit).std(0)
+    return (steps / unit).mean(0) * unit, np.where(deviation > 0, deviation * unit, 1.0)
+
+
+def _check_range(what: str, parts: list[NDArray[Any]]) -> None:
+    """Raise for numbers that become infinite, or a whole column that becomes zero, in single precision."""
+    largest = np.max([np.abs(part).reshape(-1, part.shape[-1]).max(0) for part in parts], axis=0)
+    for number, size in enumerate(largest):
+        if size > LARGEST or 0 < size < SMALLEST:
+            raise InputError(
+                f"{what} must be between {SMALLEST:g} and {LARGEST:g} in size, which single precision holds; got "
+                f"{size:g} in column {number + 1}. Use other units, or mark missing values otherwise."
+            )
 
 
 def _padded(parts: list[NDArray[Any]], value: float) -> Tensor:
