@@ -52,11 +52,16 @@ def _misfit(own: dict[str, Tensor], state_dict: dict[str, Any], prefix: str, str
     shapes = [key for key in common if own[key].shape != given[key].shape]
     # `kind` is the description of a set in bytes: equal shapes do not make equal matrices
     kinds = [key for key in common if key.endswith(".kind") and not shapes and not _same_bytes(own[key], given[key])]
-    problems = {"other shapes for": shapes, "another kind of set in": kinds}
+    numbers = [key for key in common if _sort(own[key]) != _sort(given[key])]
+    problems = {"other shapes for": shapes, "numbers of another sort in": numbers, "another kind of set in": kinds}
     if strict:
         problems["missing keys"] = [key for key in own if key not in given]
         problems["unexpected keys"] = [key for key in given if key not in own]
     return ", ".join(f"{what} {keys}" for what, keys in problems.items() if keys)
+
+
+def _sort(tensor: Tensor) -> str:
+    return "complex" if tensor.is_complex() else "real" if tensor.is_floating_point() else "whole"
 
 
 def _same_bytes(own: Tensor, given: Tensor) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import nn
 
+from kreiss.layers.base import LayerOptions
 from kreiss.layers.checks import checked_number
 from kreiss.layers.gated import Gated
 
@@ -40,11 +41,10 @@ class LSTM(Gated, nn.LSTM):
         num_layers: int = 1,
         *,
         forget_bias: float | None = None,
-        generator: torch.Generator | None = None,
-        **options: Any,
+        **options: Unpack[LayerOptions],
     ) -> None:
         self.forget_bias = None if forget_bias is None else checked_number("forget_bias", forget_bias)
-        super().__init__(input_size, hidden_size, num_layers, generator=generator, **options)
+        super().__init__(input_size, hidden_size, num_layers, **options)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:

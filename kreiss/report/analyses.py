@@ -11,17 +11,20 @@ import numpy as np
 from kreiss.analysis.arrays import Array, as_square
 from kreiss.errors import InputError
 from kreiss.report.findings import MATRIX_PARTS, NETWORK_PARTS, PARTS, Finding, matrix_findings
+from kreiss.tasks.tables import DAMAGED
 
 
 def read_matrix(path: Path) -> Array:
     """The square matrix in a .npy file."""
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except DAMAGED as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"`{path}` must be a .npy file with a matrix; got {getattr(error, 'strerror', None) or error}. "
-            "Write one with numpy.save."
+            f"`{path}` must be a .npy file with a matrix; got {reason}. Write one with numpy.save."
         ) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"`{path}` must be a .npy file with a matrix; got an archive. Write one with numpy.save.")
     return as_square(array, real=True)
 
 

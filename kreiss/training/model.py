@@ -13,10 +13,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from kreiss.errors import InputError, check_name, check_size, check_tensor
 from kreiss.layers.checks import check_tensors_fit, checked_share
-from kreiss.recorded import Recorded
+from kreiss.layers.loading import CheckedLoading
 
 
-class Network(Recorded, nn.Module):
+class Network(CheckedLoading):
     """A recurrent layer between an optional embedding and a linear readout: y_t = W h_t + c (nnRNN paper, eq. 1).
 
     Symbols: W `readout.weight`, c `readout.bias`, h_t the output of `layer`.

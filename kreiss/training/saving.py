@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
 from kreiss import sets
@@ -14,6 +16,7 @@ from kreiss.layers import REGISTRY, RecurrentLayer
 from kreiss.training import storage
 from kreiss.training.identity import check_owner, known_identity
 from kreiss.training.model import Network
+from kreiss.training.options import options_of, sentence, typed_options
 from kreiss.version import __version__
 
 FORMAT = 1
@@ -60,7 +63,11 @@ def load(path: str | Path, device: Any = None) -> nn.Module:
     check_format(content, Path(path))
     if "updates" in content:  # a checkpoint: the model is one part of it
         tensors = part(tensors, MODEL)
-    return rebuilt(content["model"], tensors).to(device or "cpu")
+    try:
+        model = rebuilt(content["model"], tensors)
+    except (InputError, TypeError) as error:  # TypeError: of an argument that is of no use
+        raise storage.foreign(Path(path), f"a model that cannot be built ({str(error).rstrip('.')})") from error
+    return model.to(device or "cpu")
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -94,6 +101,8 @@ def _of_run(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def check_format(content: dict[str, Any], path: Path) -> None:
     """Raise if a file was written by a newer kreiss, or holds no model."""
+    if type(content.get("format", 0)) is not int:
+        raise storage.foreign(path, f"format {content['format']!r}")
     if content.get("format", 0) > FORMAT:
         raise InputError(
             f"`{path}` must be of format {FORMAT} or older; got format {content['format']}, written by kreiss "
@@ -131,37 +140,102 @@ def description(model: nn.Module) -> dict[str, Any]:
     return found
 
 
+class SetDescription(BaseModel):
+    """A set of matrices, in JSON."""
+
+    name: str
+    config: dict[str, Any]
+
+
+class LayerDescription(BaseModel):
+    """A layer, in JSON."""
+
+    kind: Literal["layer"]
+    name: str
+    config: dict[str, Any]
+    dtype: Literal["float16", "bfloat16", "float32", "float64"]
+    sets: dict[str, SetDescription] = {}
+    fixed: list[str] = []
+
+
+class NetworkDescription(BaseModel):
+    """A network around a layer, in JSON."""
+
+    kind: Literal["network"]
+    layer: LayerDescription
+    config: dict[str, Any]
+    fixed: list[str]
+
+
 def rebuilt(found: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
-    """The model of a description, with these tensors."""
-    model = _built(found)
+    """The model of a description, with these tensors; an error for one that `description` does not give."""
+    try:
+        told = _parsed(found)
+    except ValidationError as error:
+        raise sentence(error) from error
+    layer = told.layer if isinstance(told, NetworkDescription) else told
+    first = tensors.get("layer.weight_ih_l0" if layer is not told else "weight_ih_l0")
+    _check_sizes(layer.config, () if first is None else tuple(first.shape))
+    model: nn.Module = _built(layer)
+    if isinstance(told, NetworkDescription):
+        model = Network(model, **_options(Network, told.config, ("layer",)))
     model.load_state_dict(tensors)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in found["fixed"])
+        parameter.requires_grad_(name not in told.fixed)
     return model.train(any(parameter.requires_grad for parameter in model.parameters()))
 
 
-def _built(found: dict[str, Any]) -> nn.Module:
-    if found["kind"] == "network":
-        return Network(_built(found["layer"]), **found["config"])
-    check_name("model", found["name"], REGISTRY)
-    layer = REGISTRY[found["name"]](**found["config"], dtype=_dtype(found["dtype"]))
+def _parsed(found: Any) -> LayerDescription | NetworkDescription:
+    network = isinstance(found, dict) and found.get("kind") == "network"
+    return (NetworkDescription if network else LayerDescription).model_validate(found)
+
+
+def _check_sizes(config: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Raise if the sizes told are not those of the tensors, before a layer of those sizes is made."""
+    inputs, hidden = (config.get(name) for name in ("input_size", "hidden_size"))
+    rows = [times * hidden for times in (1, 2, 3, 4)] if type(hidden) is int else []  # complex units, gates
+    if len(shape) != 2 or shape[0] not in rows or shape[1] != inputs:
+        raise InputError(
+            f"sizes must be those of the tensors; got input_size={inputs!r} and hidden_size={hidden!r} for a first "
+            f"weight of shape {shape}."
+        )
+
+
+def _options(cls: type, config: dict[str, Any], without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The arguments in a file, if they are those of a class and of their types."""
+    known = options_of(cls, without)
+    for name in config:
+        check_name(f"option of {cls.__name__}", name, known)
+    typed_options(cls.__name__, config, known)
+    try:
+        inspect.signature(cls.__init__).bind(None, *without, **config)  # type: ignore[misc]
+    except TypeError as error:
+        raise InputError(f"options of {cls.__name__} must be complete; got {error}.") from error
+    return config
+
+
+def _built(told: LayerDescription) -> nn.Module:
+    check_name("model", told.name, REGISTRY)
+    made = REGISTRY[told.name]
+    layer = made(**_options(made, told.config), dtype=getattr(torch, told.dtype))
     if isinstance(layer, RecurrentLayer):
-        for suffix, held in found.get("sets", {}).items():
+        for suffix, held in told.sets.items():
+            check_name("layer and direction", suffix, layer.sets)
             _put_set(layer, suffix, held)
     return layer
 
 
-def _put_set(layer: RecurrentLayer, suffix: str, held: dict[str, Any]) -> None:
+def _put_set(layer: RecurrentLayer, suffix: str, held: SetDescription) -> None:
     """A frozen layer and one made from torch's hold other sets than their constructor gives them."""
-    if held == {"name": type(layer.sets[suffix]).__name__, "config": layer.sets[suffix].config}:
+    if (held.name, held.config) == (type(layer._set(suffix)).__name__, layer._set(suffix).config):
         return
-    check_name("set of matrices", held["name"], sets.__all__)
-    made = getattr(sets, held["name"])(**held["config"])
+    known = {name: found for name in sets.__all__ if _is_set(found := getattr(sets, name))}
+    check_name("set of matrices", held.name, known)
+    made = known[held.name](**_options(known[held.name], held.config))
+    if made.n != layer.state_size:
+        raise InputError(f"a set must be of size {layer.state_size}, as the state is; got n={made.n}.")
     layer._install(suffix, made, tuple(torch.zeros(shape) for shape in made.shapes))
 
 
-def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise InputError(f"`dtype` must name a torch dtype; got {name!r}. The file is damaged or foreign.")
-    return found
+def _is_set(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, sets.Set) and found is not sets.Set

@@ -146,10 +146,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"`{path}` must be a readable file; got {error.strerror or error}. Check the name of the file."
         ) from error
     metadata = _checked_metadata(path, data)
-    tensors = safetensors.torch.load(data)
-    for name in json.loads(metadata[COMPLEX]):
+    try:
+        tensors = safetensors.torch.load(data)
+        content, paired = json.loads(metadata[FIELD]), json.loads(metadata.get(COMPLEX, ""))
+    except (safetensors.SafetensorError, ValueError, RecursionError) as error:
+        raise foreign(path, " ".join(str(error).split())) from error
+    if not isinstance(content, dict) or not isinstance(paired, list):
+        raise foreign(path, "JSON of another form")
+    for name in paired:
+        if name not in tensors or not tensors[name].is_floating_point() or tensors[name].shape[-1:] != (2,):
+            raise foreign(path, f"no pairs of real numbers in {name!r}")
         tensors[name] = torch.view_as_complex(tensors[name])
-    return tensors, json.loads(metadata[FIELD])
+    return tensors, content
 
 
 def _checked_metadata(path: Path, data: bytes) -> dict[str, str]:
@@ -159,7 +167,7 @@ def _checked_metadata(path: Path, data: bytes) -> dict[str, str]:
         header = json.loads(data[8 : 8 + length]) if 0 < length <= len(data) - 8 else None
         metadata = header["__metadata__"] if header else {}
         checksum = metadata["checksum"].encode()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _not_ours(path, data) from error
     if not metadata or FIELD not in metadata:
         raise _not_ours(path, data)
@@ -185,3 +193,8 @@ def _not_ours(path: Path, data: bytes) -> RunError:
 def damaged(path: Path, evidence: str) -> RunError:
     """The error for a file that is not what was written."""
     return RunError(f"`{path}` must be a whole file written by kreiss; got {evidence}. Use another copy of it.")
+
+
+def foreign(path: Path, evidence: str) -> InputError:
+    """The error for a file whose checksum is right but which kreiss did not write."""
+    return InputError(f"`{path}` must hold what kreiss writes; got {evidence}. Use a file that kreiss has written.")
