@@ -13,6 +13,7 @@ from kreiss.experiments import Experiment, Published
 from kreiss.report.comparison import NOT_RUN, Comparison, Line, verdict
 
 FINEST = 6  # decimals; smaller errors are written with a power of ten
+SPECIAL = re.compile(r"[\\`*|<>\[\]#~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore inside a word marks nothing
 MARK = re.compile(r"(<!-- kreiss report ([^>]*?) -->\n).*?(<!-- end of report -->)", re.DOTALL)
 
 
@@ -43,6 +44,16 @@ def heading_row(*cells: str) -> list[str]:
 
 def markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def plain_row(cells: Sequence[str]) -> str:
+    """A row whose cells are shown as they are, whatever a run is called."""
+    return markdown_row([escaped(cell) for cell in cells])
+
+
+def escaped(text: str) -> str:
+    """Text in which nothing is markup, the end of a cell or the end of a line."""
+    return SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def cells(line: Line, comparison: Comparison) -> list[str]:
@@ -91,7 +102,7 @@ def table(comparison: Comparison) -> str:
         f"{made.title} ({source(made)}): {made.metric}, {made.split}. Scale {comparison.scale}: {scale.about}.",
         "",
         *heading_row(*HEADINGS),
-        *(markdown_row(cells(line, comparison)) for line in comparison.lines),
+        *(plain_row(cells(line, comparison)) for line in comparison.lines),
         "",
         *further_lines(comparison),
         closing(comparison),
@@ -102,7 +113,7 @@ def table(comparison: Comparison) -> str:
 def further_lines(comparison: Comparison) -> list[str]:
     """A second table in Markdown, where the paper prints more than one number for a network."""
     headings, rows = further(comparison)
-    return [*heading_row(*headings), *map(markdown_row, rows), ""] if rows else []
+    return [*heading_row(*headings), *map(plain_row, rows), ""] if rows else []
 
 
 def further(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
