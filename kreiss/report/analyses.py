@@ -24,6 +24,7 @@ def read_matrix(path: Path) -> Array:
             f"`{path}` must be a .npy file with a matrix; got {reason}. Write one with numpy.save."
         ) from error
     if not isinstance(array, np.ndarray):
+        array.close()
         raise InputError(f"`{path}` must be a .npy file with a matrix; got an archive. Write one with numpy.save.")
     return as_square(array, real=True)
 

@@ -67,6 +67,7 @@ def _array(path: Path) -> NDArray[Any]:
     except DAMAGED as error:
         raise _not_plain(path, error) from None
     if not isinstance(found, np.ndarray):
+        found.close()
         raise InputError(f"{path} must hold one array; got an archive of several. Rename it to .npz.")
     return found
 
@@ -179,12 +180,12 @@ def _parquet(path: Path) -> dict[str, NDArray[Any]]:
     except ImportError:
         raise MissingExtra("reading parquet", "parquet", "pyarrow") from None
     try:
+        names = parquet.read_schema(path).names
+        _check_columns(path, names)
         table = parquet.read_table(path, page_checksum_verification=True)
-        names = table.column_names
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(f"{path} must be a parquet file; got {reason}. Write it again.") from None
-    _check_columns(path, names)
     return {name: np.asarray(table[name].to_numpy(zero_copy_only=False)) for name in names}
 
 

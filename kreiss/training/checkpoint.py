@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from kreiss.errors import InputError, RunError
 from kreiss.training import storage
 from kreiss.training.identity import ANY, check_owner
+from kreiss.training.kept import check_kept, check_moments
 from kreiss.training.saving import BEST as BEST
 from kreiss.training.saving import LAST as LAST
 from kreiss.training.saving import MODEL, part
@@ -120,6 +122,7 @@ def _read(path: Path, run: str | None) -> tuple[dict[str, Tensor], dict[str, Any
     tensors, content = storage.read_tensors(path)
     if "updates" not in content:
         raise storage.damaged(path, "a model without the state of a run")
+    check_kept(path, tensors, content)
     check_owner(path, content, run)
     for name, tensor in tensors.items():
         if name.startswith((MODEL, OPTIMISER)) and tensor.isnan().any():
@@ -181,9 +184,10 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
     """Put moments back; learning rates and the like stay as the settings say."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *numbers.items()]:
-        if key.startswith(OPTIMISER):
+        if re.match(r"optimiser\.\d+\.", key):
             _, index, name = key.split(".", 2)
             state.setdefault(int(index), {})[name] = value
+    check_moments(optimiser, state)
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 

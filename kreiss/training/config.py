@@ -23,7 +23,7 @@ from kreiss.training.options import options_of, sentence, typed_options
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Amount = Annotated[float, Field(ge=0, le=1e38, allow_inf_nan=False)]  # what float32 can hold
+Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]  # with room below what float32 holds
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
 
