@@ -18,17 +18,19 @@ from kreiss.tasks.recall import LENGTH, SYMBOLS, Recall, delays
 BLANK, CUE = SYMBOLS, SYMBOLS + 1
 
 # convention → steps beyond T; each shows the symbols, waits, gives the cue, and leaves ten steps for the answer
-CONVENTIONS = {"nnrnn": 2 * LENGTH, "enrnn": 2 * LENGTH + 2}
+CONVENTIONS = {"nnrnn": 2 * LENGTH, "enrnn-text": 2 * LENGTH + 2, "enrnn": 2 * LENGTH + 2}
 
 
 class Copy(Recall):
     """Ten symbols of eight, a delay, a cue, ten blanks; the symbols are due after the cue.
 
-    Two conventions of length are published, and losses of one are not those of the other:
+    Two conventions of length can be read in print, and losses of one are not those of the other:
 
-    - `nnrnn` (Kerg et al. 2019, A.1): ten symbols, T − 1 blanks, the cue, ten blanks: T + 20 steps.
-    - `enrnn` (the ENRNN paper, 5.2): one more cue right after the symbols, and T blanks between the two: T + 22 steps.
-      The paper calls its length T + 20; as it describes the sequence it is two more.
+    - `nnrnn` (Kerg et al. 2019, A.1): ten symbols, T − 1 blanks, the cue, ten blanks: T + 20 steps. The code of the
+      ENRNN paper's authors has the same.
+    - `enrnn-text` (the ENRNN paper, 5.2): one more cue right after the symbols, and T blanks between the two: T + 22
+      steps. The text calls its length T + 20; as it describes the sequence it is two more. `enrnn` is the earlier name
+      of this one.
 
     Inputs are ten symbols (8, blank, cue), targets are 9 classes (8 symbols, blank). The loss is the mean cross-entropy
     over all steps, the accuracy is that of the last ten. A network without memory reaches 10 ln 8 / steps.
@@ -38,7 +40,7 @@ class Copy(Recall):
 
     Args:
         delay: T.
-        convention: "nnrnn" or "enrnn".
+        convention: "nnrnn" or "enrnn-text".
         test_delays: other delays to test at, as "200,400" or (200, 400).
         sequences: size of a fixed training set; 0 draws fresh sequences at every update.
         valid_sequences: size of the validation set.
@@ -125,6 +127,6 @@ class Copy(Recall):
         targets = inputs.clone()
         inputs[:LENGTH] = targets[-LENGTH:] = symbols
         inputs[-LENGTH - 1] = CUE
-        if self.convention == "enrnn":
+        if self.convention != "nnrnn":
             inputs[LENGTH] = CUE
         return Batch(inputs, targets)

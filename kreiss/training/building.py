@@ -41,7 +41,7 @@ def make_network(config: Config, task: Task) -> Network:
     )  # fmt: skip
     return Network(
         layer, task.output_size, answers=task.answers, symbols=symbols, embedding=chosen.embedding,
-        dropout=chosen.dropout, generator=generator,
+        dropout=chosen.dropout, start=chosen.start, generator=generator,
     )  # fmt: skip
 
 
@@ -68,11 +68,11 @@ def model_section(model: nn.Module) -> dict[str, Any]:
 
 
 def _around(model: nn.Module, layer: Any) -> dict[str, Any]:
-    """Embedding and dropout, which a bare layer gets none of; dropout only where it is the same throughout."""
+    """Embedding, start and dropout, which a bare layer gets none of; dropout only where it is the same throughout."""
     config: dict[str, Any] = model.config if isinstance(model, Network) else {}
     before_readout = config.get("dropout", 0.0)
     between = layer.config.get("dropout", 0.0) if layer.num_layers > 1 else before_readout
-    known = {"embedding": config.get("embedding", 0)}
+    known = {"embedding": config.get("embedding", 0), **{name: config[name] for name in ("start",) if name in config}}
     return {**known, "dropout": before_readout} if between == before_readout else known
 
 

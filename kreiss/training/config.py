@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from kreiss.errors import LARGEST_SIZE, InputError, check_name, in_bytes
 from kreiss.layers import REGISTRY
@@ -59,7 +68,14 @@ class ModelSection(Section):
     bidirectional: bool = Field(False, description="whether a second direction runs from the end")
     embedding: NonNegativeInt = Field(0, description="size of trained vectors for symbols; 0 leaves them one-hot")
     dropout: Share = Field(0.0, description="between layers and before the readout")
+    start: Literal["glorot", "release"] = Field("glorot", description="of embedding, readout and input weights")
     dtype: Literal["float32", "float64"] = Field("float32", description="of the parameters")
+
+    @model_serializer(mode="wrap")
+    def _without_default_start(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`start` is left out at its default: runs made before it existed keep their keys."""
+        said: dict[str, Any] = write(self)
+        return {name: value for name, value in said.items() if (name, value) != ("start", "glorot")}
 
 
 class GivenModel(Section):

@@ -15,6 +15,9 @@ from kreiss.errors import InputError, check_name, check_size, check_tensor
 from kreiss.layers.checks import check_tensors_fit, checked_share
 from kreiss.layers.loading import CheckedLoading
 
+STARTS = ("glorot", "release")
+RANGE = 0.1  # of embedding and readout in the nnRNN release
+
 
 class Network(CheckedLoading):
     """A recurrent layer between an optional embedding and a linear readout: y_t = W h_t + c (nnRNN paper, eq. 1).
@@ -28,6 +31,8 @@ class Network(CheckedLoading):
         symbols: how many symbols there are, where inputs are integers; 0 where they are vectors.
         embedding: size of the trained vectors that symbols become; 0 leaves them one-hot.
         dropout: probability of dropping an entry of h before the readout.
+        start: "glorot" draws the embedding from a standard normal and the readout Glorot normal; "release" draws both
+            from U(−0.1, 0.1) and the layer's input weights Kaiming normal, as the nnRNN release does for characters.
         generator: for the initial values of embedding and readout.
 
     Example:
@@ -50,10 +55,13 @@ class Network(CheckedLoading):
         symbols: int = 0,
         embedding: int = 0,
         dropout: float = 0.0,
+        start: str = "glorot",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         check_name("answers", answers, ("every", "last"))
+        check_name("start", start, STARTS)
+        self.start = start
         self.output_size = check_size("output_size", output_size)
         self.symbols = check_size("symbols", symbols, 0)
         self.answers = answers
@@ -85,13 +93,27 @@ class Network(CheckedLoading):
 
     @torch.no_grad()
     def reset_ends(self, generator: torch.Generator | None = None) -> None:
-        """Draw embedding (standard normal) and readout (Glorot normal, c = 0) anew."""
+        """Draw embedding and readout anew (c = 0), and with `start="release"` the layer's input weights."""
         if self.readout.weight.is_meta:
             return
-        if self.embedding is not None:
-            self.embedding.weight.normal_(generator=generator)
-        nn.init.xavier_normal_(self.readout.weight, generator=generator)
         nn.init.zeros_(self.readout.bias)
+        embedding = [] if self.embedding is None else [self.embedding.weight]
+        if self.start == "release":
+            for weight in (*embedding, self.readout.weight):
+                weight.uniform_(-RANGE, RANGE, generator=generator)
+            for weight in self._input_weights():
+                nn.init.kaiming_normal_(weight, generator=generator)
+            return
+        for weight in embedding:
+            weight.normal_(generator=generator)
+        nn.init.xavier_normal_(self.readout.weight, generator=generator)
+
+    def _input_weights(self) -> list[nn.Parameter]:
+        """U of the first layer where it is trained; gates keep the start of their own, as in the release."""
+        if isinstance(self.layer, nn.RNNBase):
+            return []
+        first = ("weight_ih_l0", "weight_ih_l0_reverse")
+        return [weight for name, weight in self.layer.named_parameters() if name in first and weight.requires_grad]
 
     def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         """Outputs (T, B, output_size), or (B, output_size) for `answers="last"`, and the state at the end.
