@@ -36,7 +36,7 @@ SEEDS = 3
 
 # role → experiment, what its scale is called on the page, decays of T of which the first is printed
 ROLES = {
-    "copy": ("001/fig3-copy", "copy, as printed", (1e-6, 1e-3, 1e-2, 1e-1)),
+    "copy": ("001/fig3-copy", "copy, as printed", (1e-6, 1e-2, 1e-1)),
     "psmnist": ("000/fig5", "permuted MNIST, 64 units", (1e-4, 1e-1)),
     "characters": ("001/fig3-ptb", "PTB characters, 128 units", (1e-4, 1e-1)),
 }

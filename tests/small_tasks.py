@@ -45,7 +45,7 @@ def write_files(folder: Path) -> Path:
 # name → the task, small; all options plain values
 SMALL: dict[str, Callable[[Path], Task]] = {
     "copy": lambda _: Copy(5, valid_sequences=7, test_sequences=9),
-    "copy-enrnn": lambda _: Copy(5, convention="enrnn", valid_sequences=7, test_sequences=9),
+    "copy-enrnn": lambda _: Copy(5, convention="enrnn-text", valid_sequences=7, test_sequences=9),
     "copy-fixed": lambda _: Copy(5, sequences=11, valid_sequences=7, test_sequences=9),
     "copy-transfer": lambda _: Copy(5, test_delays="8,13", valid_sequences=7, test_sequences=9),
     "denoise": lambda _: Denoise(5, valid_sequences=7, test_sequences=9),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kreiss.experiments.nnrnn import RATES
 from kreiss.experiments.parts import PARAMETERS, UNITS
 from kreiss.layers import REGISTRY
 from kreiss.report.figures import FIGURES
+from kreiss.studies import sweeping
 from kreiss.studies.jobs import differences, job_of, jobs_of
 from kreiss.tasks import TASKS
 from kreiss.training.building import make_network, make_task
@@ -91,12 +93,48 @@ def test_counts_that_are_known_exactly(name, counted):
 def test_numbers_stand_as_they_are_printed():
     published = {name: row(name)[1].published[0] for name in names() if row(name)[1].published}
     assert (published["001/table1/nnrnn-150"].value, published["001/table1/nnrnn-150"].error) == (1.47, 0.003)
+    assert (published["001/table1/rnn-300"].value, published["001/table1/rnn-300"].error) == (2.90, 0.0016)
     assert published["001/table1/exprnn-300-parameters"].value == 1.52
     assert published["001/table1/eurnn-150"].value == 1.69
     assert published["000/table4/orthrnn-300"].value == 0.6553
     assert published["002/table1/nnrnn-1-300"].failed == 2
     assert [number.value for number in row("003/table1/enrnn")[1].published] == [0.13, 0.13, 4.84, 0.83, 2.75]
     assert published["003/table2/enrnn"].value == 1.475
+    assert (published["release/ptb/nnrnn-150"].value, published["release/ptb/nnrnn-150"].error) == (1.40, 0.003)
+    assert [number.value for number in row("release/ptb/nnrnn-300")[1].published] == [1.42, 0.6954]
+    exprnn = [f"release/ptb/exprnn-{name}" for name in ("150-parameters", "300-parameters", "150", "300")]
+    assert [published[name].value for name in exprnn] == [1.43, 1.44, 1.45, 1.48]
+
+
+def as_published(name):
+    made, one = row(name)
+    return resolved(made.settings(one, "paper"))
+
+
+def test_the_penalty_of_the_release_sums_over_blocks():
+    config = as_published("release/ptb/nnrnn-150")
+    assert (config.optimiser.radius, config.optimiser.reduction) == (1e-4, "sum")
+
+
+def test_what_is_not_printed_is_as_in_the_releases():
+    adding, copying = as_published("003/fig1/enrnn"), as_published("003/fig2/enrnn")
+    assert own_options(adding.model)["negative"] == 29
+    assert own_options(copying.model)["negative"] == 52
+    assert (adding.optimiser.name, adding.optimiser.lr, adding.optimiser.orthogonal_lr) == ("rmsprop", 1e-4, 1e-4)
+    assert (copying.optimiser.name, copying.optimiser.lr, copying.optimiser.orthogonal_lr) == ("rmsprop", 1e-3, 1e-5)
+    assert adding.optimiser.clip_norm is copying.optimiser.clip_norm is None
+    assert make_task(copying).steps == 2020
+    assert own_options(as_published("001/fig2-psmnist/nnrnn").task)["permutation"] == 1234
+    assert as_published("001/table1/nnrnn-150").model.start == "release"
+
+
+def test_networks_on_characters_start_near_equal_chances():
+    made, one = row("001/table1/nnrnn-150")
+    config = job_of(made, one, "smoke", 0, {"hidden": 128, "embedding": 50}).config
+    task = make_task(config)
+    batch = task.train(0, 16, 0)
+    bits = task.loss(make_network(config, task)(batch.inputs)[0], batch).item() / math.log(2)
+    assert bits == pytest.approx(math.log2(task.output_size), abs=0.3)
 
 
 @by_experiment
@@ -195,6 +233,16 @@ def test_a_name_that_is_not_there_is_an_error_with_the_nearest_one():
         jobs_of(experiment("001/table1"), "desk", 1)
     with pytest.raises(InputError, match=r"`only` must fit rows of 001/table1; got gru"):
         jobs_of(experiment("001/table1"), "laptop", 1, ("gru",))
+
+
+def test_a_search_offers_what_the_enrnn_paper_searched(tmp_path):
+    sizes = {
+        name: sweeping.Sweep(f"003/fig1/{name}", "paper", "enrnn", {}, tmp_path) for name in ("enrnn", "scornn", "lstm")
+    }
+    assert sizes["enrnn"].choices()["model.short"] == (16, 32, 48, 64, 80, 96)
+    assert sizes["scornn"].choices()["model.negative"] == tuple(range(0, 171, 17))
+    assert "adagrad" in sizes["lstm"].choices()["optimiser.name"]
+    assert not {"model.short", "model.negative"} & set(sizes["lstm"].choices())
 
 
 def test_modules_of_papers_hold_data_alone():

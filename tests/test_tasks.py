@@ -188,7 +188,9 @@ def test_every_option_of_a_task_is_plain_and_documented(name):
 # ---------------------------------------------------------------- copy and denoise
 
 
-@pytest.mark.parametrize(("convention", "steps", "cues"), [("nnrnn", 50, [39]), ("enrnn", 52, [10, 41])])
+@pytest.mark.parametrize(
+    ("convention", "steps", "cues"), [("nnrnn", 50, [39]), ("enrnn-text", 52, [10, 41]), ("enrnn", 52, [10, 41])]
+)
 def test_the_two_conventions_of_the_copy_task(convention, steps, cues):
     task = Copy(30, convention=convention)
     batch = task.train(0, 4, 0)

@@ -296,6 +296,11 @@ def test_a_short_run_lowers_the_loss(name):
     assert sum(losses(run)[-3:]) < 0.9 * sum(losses(run)[:3])
 
 
+def test_adagrad_lowers_the_loss():
+    run = quick_run(small_model("nnrnn"), steps=15, lr=1e-1, optimiser="adagrad", log_every=1)
+    assert sum(losses(run)[-3:]) < 0.9 * sum(losses(run)[:3])
+
+
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     one, two, three = (quick_run(small_model("nnrnn"), steps=3, log_every=1, seed=seed) for seed in (0, 0, 1))
     assert losses(one) == losses(two) != losses(three)
@@ -376,6 +381,24 @@ def test_evaluate_leaves_no_gradients():
     model = small_model()
     evaluate(model, Copy(1))
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_start_of_the_release_draws_both_ends_narrow_and_input_weights_wide():
+    network = Network(
+        kreiss.NNRNN(64, 96), 50, symbols=50, embedding=64, start="release", generator=torch.Generator().manual_seed(0)
+    )
+    for weight in (network.embedding.weight, network.readout.weight):
+        assert 0.09 < weight.abs().max() <= 0.1
+    assert not network.readout.bias.any()
+    assert network.layer.weight_ih_l0.std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.05)
+    assert network.config["start"] == "release"
+
+
+@pytest.mark.parametrize("layer", [kreiss.ENRNN(8, 8, identity_input=True), kreiss.LSTM(8, 8)], ids=["fixed", "gates"])
+def test_the_start_of_the_release_leaves_fixed_input_weights_and_gates_alone(layer):
+    before = layer.weight_ih_l0.clone()
+    Network(layer, 5, symbols=5, embedding=8, start="release")
+    assert torch.equal(layer.weight_ih_l0, before)
 
 
 def test_the_readout_is_linear_at_every_step():

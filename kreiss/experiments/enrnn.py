@@ -85,8 +85,8 @@ FRAMES_SCALES = {
 CHARACTERS_SCALES = {
     "paper": PAPER,
     "laptop": Scale(
-        "128 units for 1,030, 1,600 updates for 20 epochs, which is half an epoch; evaluations read 100 streams; about a "
-        "minute a run",
+        "128 units for 1,030, 1,600 updates for 20 epochs, which is half an epoch; evaluations read 100 streams; about "
+        "a minute a run",
         {"steps": 1600, "eval_every": 200, "task.streams": 100},
         {1030: 128, 350: 50, 415: 56, 512: 64, 1024: 128, 2048: 256},
         ("epochs",),

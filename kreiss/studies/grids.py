@@ -16,14 +16,22 @@ class Grid:
     Args:
         about: where it is from.
         choices: setting → values.
+        shares: setting → values as shares of the hidden size, rounded.
         only: setting → models that have it; the others are not asked.
         follows: setting → (other setting, factor): kept at a share of the other.
     """
 
     about: str
     choices: dict[str, tuple[Any, ...]]
+    shares: dict[str, tuple[float, ...]] = field(default_factory=dict)
     only: dict[str, tuple[str, ...]] = field(default_factory=dict)
     follows: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def choices_for(self, model: str, hidden: int) -> dict[str, tuple[Any, ...]]:
+        """Values by setting, of those that the model has at a hidden size."""
+        sizes = {name: tuple(round(share * hidden) for share in shares) for name, shares in self.shares.items()}
+        both = {**self.choices, **sizes}
+        return {name: values for name, values in both.items() if model in self.only.get(name, (model,))}
 
 
 GRIDS: dict[str, Grid] = {
@@ -36,27 +44,36 @@ GRIDS: dict[str, Grid] = {
             "optimiser.coupling_decay": (0.0, 1e-6, 1e-5, 1e-4),
             "model.init": ("random", "cayley", "henaff"),
         },
-        {
+        only={
             "optimiser.radius": ("nnrnn",),
             "optimiser.coupling_decay": ("nnrnn",),
             "model.init": ("nnrnn", "exprnn", "orthrnn"),
         },
-        {"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
+        follows={"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
     ),
     "enrnn": Grid(
-        "§5: optimisers and rates, the forget bias and clipping of LSTM; Adagrad is left out, which we do not have",
+        "§5: optimisers and rates; the forget bias and clipping of LSTM; in tenths of the hidden size the −1s of scoRNN "
+        "and, up to six, the short-term state of ENRNN",
         {
-            "optimiser.name": ("adam", "rmsprop"),
+            "optimiser.name": ("adam", "rmsprop", "adagrad"),
             "optimiser.lr": (1e-3, 1e-4, 1e-5),
             "model.forget_bias": tuple(float(bias) for bias in range(-4, 5)),
             "optimiser.clip_norm": tuple(float(norm) for norm in range(1, 11)),
         },
-        {"model.forget_bias": ("lstm",), "optimiser.clip_norm": ("lstm",)},
+        {
+            "model.negative": tuple(tenth / 10 for tenth in range(11)),
+            "model.short": tuple(tenth / 10 for tenth in range(1, 7)),
+        },
+        {
+            "model.forget_bias": ("lstm",),
+            "optimiser.clip_norm": ("lstm",),
+            "model.negative": ("scornn",),
+            "model.short": ("enrnn",),
+        },
     ),
     "rates": Grid(
         "seven rates, a tenth of them for orthogonal factors: the same for every network",
         {"optimiser.lr": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)},
-        {},
-        {"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
+        follows={"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
     ),
 }

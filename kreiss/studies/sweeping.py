@@ -59,10 +59,7 @@ class Sweep:
     def choices(self) -> dict[str, tuple[Any, ...]]:
         """Values by setting, of those that the model has."""
         check_name("grid", self.grid, GRIDS)
-        grid = GRIDS[self.grid]
-        return {
-            name: values for name, values in grid.choices.items() if self.model in grid.only.get(name, (self.model,))
-        }
+        return GRIDS[self.grid].choices_for(self.model, resolved(self.settings()).model.hidden)
 
     def config(self, chosen: dict[str, Any]) -> Config:
         """The settings of a trial."""

@@ -88,7 +88,7 @@ class GivenModel(Section):
 class OptimiserSection(Section):
     """The optimiser, its groups, penalties and clipping."""
 
-    name: Literal["rmsprop", "adam", "adamw", "sgd"] = "rmsprop"
+    name: Literal["rmsprop", "adam", "adamw", "adagrad", "sgd"] = "rmsprop"
     lr: Amount = Field(1e-3, description="learning rate")
     orthogonal_lr: Amount | None = Field(None, description="of orthogonal factors; by default as `lr`")
     coupling_decay: Amount = Field(0.0, description="weight decay of couplings T")
@@ -96,7 +96,7 @@ class OptimiserSection(Section):
     alpha: Share = Field(0.99, description="smoothing of RMSprop")
     betas: Annotated[tuple[Decay, Decay], BeforeValidator(_listed)] = Field((0.9, 0.999), description="of Adam")
     momentum: Amount = Field(0.0, description="of SGD and RMSprop")
-    eps: Amount = Field(1e-8, description="of RMSprop and Adam")
+    eps: Amount = Field(1e-8, description="of RMSprop, Adam and Adagrad")
     radius: Amount = Field(0.0, description="δ of the penalty δ‖1 − γ‖² on eigenvalue moduli")
     reduction: Literal["sum", "mean"] = Field("sum", description="of that penalty over the blocks of a matrix")
     clip_norm: Amount | None = Field(None, description="largest norm of all gradients together")

@@ -19,6 +19,8 @@ def make_optimiser(model: nn.Module, chosen: OptimiserSection) -> torch.optim.Op
     adam: dict[str, Any] = {"betas": chosen.betas, "eps": chosen.eps}
     if chosen.name == "rmsprop":
         return torch.optim.RMSprop(groups, alpha=chosen.alpha, eps=chosen.eps, momentum=chosen.momentum, **common)
+    if chosen.name == "adagrad":
+        return torch.optim.Adagrad(groups, eps=chosen.eps, **common)
     if chosen.name == "adam":
         return torch.optim.Adam(groups, **adam, **common)
     if chosen.name == "adamw":
