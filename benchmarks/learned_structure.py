@@ -36,7 +36,7 @@ SEEDS = 3
 
 # role → experiment, what its scale is called on the page, decays of T of which the first is printed
 ROLES = {
-    "copy": ("001/fig3-copy", "copy, as printed", (1e-6, 1e-2, 1e-1)),
+    "copy": ("001/fig3-copy", "copy, as printed", (1e-6, 1e-3, 1e-2, 1e-1)),
     "psmnist": ("000/fig5", "permuted MNIST, 64 units", (1e-4, 1e-1)),
     "characters": ("001/fig3-ptb", "PTB characters, 128 units", (1e-4, 1e-1)),
 }
@@ -51,7 +51,7 @@ def measured(network: Any, record: Record) -> dict[str, Any]:
         "test": record["test"],
         "normal_energy": found.normal_energy,
         "departure": henrici(found.matrix),
-        "coupling": float(layer.coupling_l0.norm()),
+        "coupling": float(layer.coupling_l0.detach().norm()),
         "norm": float(np.linalg.norm(found.matrix, 2)),
         "modulus": float(found.moduli.mean()),
         "delay_line": found.delay_line,

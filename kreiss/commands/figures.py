@@ -8,7 +8,8 @@ from typing import Any
 
 Settings = dict[str, Any]
 
-# The same for all that are compared: P slower than the rest, T decaying, which it does where a task has no use for it.
+# The same for all that are compared: P slower than the rest, and T decaying far faster than printed (1e-6 to 1e-4), so
+# that it goes where a task has no use for it.
 ALIKE: Settings = {"hidden": 128, "orthogonal_lr": 1e-4, "optimiser.coupling_decay": 0.1, "optimiser.radius": 1e-4}
 
 # role → (model, task, settings). Small and short: they show the kind of structure and not the published values.
@@ -38,6 +39,7 @@ SHORT: dict[str, tuple[str, str, Settings]] = {
         {"task.length": 50, "hidden": 40, "model.short": 16, "steps": 1500, "batch": 50, "lr": 1e-3},
     ),
 }
+TITLES = {"characters": "characters of Shakespeare", "psmnist": "permuted 8 × 8 digits"}  # what the short runs read
 SPLITS = (0, 8, 16, 24, 32)  # short-term units of forty, for 003 Fig. 6
 CLAMPED: dict[str, str | float] = {
     "γ free": "free",
@@ -103,9 +105,11 @@ def trained(role: str, **other: Any) -> Any:
 
 
 def said(role: str, name: str = "") -> str:
-    """How short the run of a role is."""
+    """How short the run of a role is, and how strongly T decays in it."""
     settings = SHORT[role][2]
-    return f"{name or role}: {settings['hidden']} units, {settings['steps']} updates, scaled down"
+    decay = settings.get("optimiser.coupling_decay")
+    told = f"; T decay {decay:g}" if decay else ""
+    return f"{name or TITLES.get(role, role)}: {settings['hidden']} units, {settings['steps']} updates, scaled down{told}"
 
 
 def long_units(network: Any) -> int:

@@ -100,7 +100,8 @@ MIXED = "Accuracies are printed in per cent; some of their errors are so small (
 
 # what is ambiguous, by model
 NOTES = {
-    "eurnn": "The capacity is not published: ours is tunable with capacity 2. With it the larger network has far fewer "
+    "eurnn": "Units are complex: N of them give the readout 2N real features, twice as many as others have at equal "
+    "units. The capacity is not published: ours is tunable with capacity 2. With it the larger network has far fewer "
     "parameters than the others of its column. The text cites another paper for EURNN than Jing et al.",
     "rnn": "modReLU as the supplement says of all networks without gates. At 300 steps ±0.0016 is printed for equal "
     "parameters and ±0.002 for equal units, of one and the same network.",

@@ -52,8 +52,8 @@ GRIDS: dict[str, Grid] = {
         follows={"optimiser.orthogonal_lr": ("optimiser.lr", 0.1)},
     ),
     "enrnn": Grid(
-        "§5: optimisers and rates; the forget bias and clipping of LSTM; in tenths of the hidden size the −1s of scoRNN "
-        "and, up to six, the short-term state of ENRNN",
+        "§5: optimisers and rates; forget bias and clipping of LSTM; in tenths of the hidden size the −1s of scoRNN, "
+        "and the short-term state of ENRNN up to six",
         {
             "optimiser.name": ("adam", "rmsprop", "adagrad"),
             "optimiser.lr": (1e-3, 1e-4, 1e-5),
