@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,8 +18,10 @@ from kreiss.report.comparison import compare, compare_runs, verdict
 from kreiss.report.summary import of_models, summary
 from kreiss.studies import results
 from kreiss.studies.jobs import job_of, keys_of
+from scripts import script
 
 ROOT = Path(__file__).parents[1]
+STRUCTURE = script("learned_structure")
 RECORDED = ROOT / results.FOLDER
 TABLE = experiment("001/table1")
 COPY = experiment("001/fig2-copy")
@@ -247,6 +250,30 @@ def test_tables_in_pages_are_what_the_results_say(page):
     text = page.read_text(encoding="utf-8")
     known = results.read_all(RECORDED)
     assert tables.filled(text, lambda words: between_marks(words, known)) == text
+
+
+def test_every_table_and_figure_with_runs_stands_on_the_page_of_experiments():
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    shown = {found[2].split()[0] for found in re.finditer(tables.MARK, text)}
+    settings_or_gradients = {"000/table2", "000/table3", "000/table5", "002/fig1"}
+    assert shown == set(EXPERIMENTS) - settings_or_gradients
+
+
+def test_the_table_of_learned_structure_is_what_was_measured():
+    runs = json.loads(STRUCTURE.FOUND.read_text(encoding="utf-8"))
+    assert STRUCTURE.PAGE.read_text(encoding="utf-8") == STRUCTURE.table(runs)
+    copying = [run for run in runs if run["role"] == "copy"]
+    printed = experiment("001/fig3-copy").rows[0].settings["optimiser.coupling_decay"]
+    assert all(run["departure"] > 2 for run in copying if run["decay"] == printed)
+    assert all(run["departure"] < 0.5 for run in copying if run["decay"] == 0.1)
+    assert all(run["test"]["accuracy"] > 0.99 for run in copying)
+
+
+def test_the_summary_says_after_how_much_training_networks_are_compared():
+    heading = summary({}).splitlines()[0]
+    assert "permuted MNIST after 0.4 epochs" in heading
+    assert heading.count("after one epoch") == 2
+    assert "`EURNN`, 2N real features" in summary({})
 
 
 def test_the_readme_shows_the_results_in_one_screen():
