@@ -387,11 +387,11 @@ EXPERIMENTS = (
         note="At 150 steps δ = 1 holds trained γ so near 1 that it is hardly another network than γ = 1.",
     ),
     Experiment(
-        "002/fig1", KERG, "authors' response, figure", "Gradient norms on characters, γ trained and clamped", "bpc",
+        "004/appA-fig3", KERG, "thesis, App. A, Fig. 3", "Gradient norms on characters, γ trained and clamped", "bpc",
         tuple(row for row in _clamped() if row.name.endswith("-150") and not row.ours), CHARACTER_SCALES,
         claim="Gradients behave nicely during backpropagation and throughout training.",
-        note="The thesis' App. A, Fig. 3. The length is not printed; 150 is ours. Runs of these rows are drawn by "
-        "`kreiss figure thesis/appA-fig3 LABEL=RUN …`.",
+        note="Also the figure of the authors' response. The length is not printed; 150 is ours. Runs of these rows are "
+        "drawn by `kreiss figure thesis/appA-fig3 LABEL=RUN …`.",
     ),
     Experiment(
         "release/ptb", KERG, "released code, notes", "Penn Treebank characters, settings retuned after publication",
