@@ -198,11 +198,11 @@ DIGITS = Scale(
 # blocks with γ clamped that of the paper's blocks.
 RATES = {
     150: {
-        "rnn": 3e-3, "orthrnn": 1e-2, "eurnn": 1e-2, "exprnn": 3e-2, "nnrnn": 1e-2, "nnrnn-exact": 1e-2, "lstm": 1e-2,
-        "nnrnn-1": 1e-2, "nnrnn-0.958": 3e-2,
+        "rnn": 3e-3, "orthrnn": 1e-2, "eurnn": 1e-2, "exprnn": 3e-2, "nnrnn": 1e-2, "nnrnn-exact": 1e-2, "lstm": 3e-2,
+        "nnrnn-1": 1e-2, "nnrnn-0.958": 1e-2,
     },
     300: {
-        "rnn": 3e-3, "orthrnn": 3e-3, "eurnn": 3e-2, "exprnn": 3e-2, "nnrnn": 3e-2, "nnrnn-exact": 3e-2, "lstm": 3e-2,
+        "rnn": 1e-4, "orthrnn": 1e-3, "eurnn": 3e-2, "exprnn": 3e-2, "nnrnn": 3e-2, "nnrnn-exact": 3e-2, "lstm": 3e-2,
         "nnrnn-1": 1e-2, "nnrnn-0.958": 3e-2,
     },
 }  # fmt: skip
