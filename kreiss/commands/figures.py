@@ -109,7 +109,8 @@ def said(role: str, name: str = "") -> str:
     settings = SHORT[role][2]
     decay = settings.get("optimiser.coupling_decay")
     told = f"; T decay {decay:g}" if decay else ""
-    return f"{name or TITLES.get(role, role)}: {settings['hidden']} units, {settings['steps']} updates, scaled down{told}"
+    title = name or TITLES.get(role, role)
+    return f"{title}: {settings['hidden']} units, {settings['steps']} updates, scaled down{told}"
 
 
 def long_units(network: Any) -> int:
