@@ -14,6 +14,7 @@ from kreiss.errors import InputError, MissingExtra
 Wave = NDArray[np.float64]
 
 RATE = 8000  # of everything after reading
+SLOWEST, FASTEST = 1000, 768_000  # rates of sound files; resampling from others takes long filters
 
 
 # ---------------------------------------------------------------- reading
@@ -26,10 +27,16 @@ def read_sound(path: Path) -> tuple[int, Wave]:
     except OSError as error:
         raise InputError(f"{path} must be readable; got {error.strerror}. Check the path.") from None
     if raw[:4] == b"RIFF" and raw[8:12] == b"WAVE":
-        return _riff(path, raw)
-    if raw[:8] == b"NIST_1A\n":
-        return _sphere(path, raw)
-    raise InputError(f"{path} must be a RIFF or NIST SPHERE file; got one that starts {raw[:8]!r}. Convert it to WAV.")
+        rate, wave = _riff(path, raw)
+    elif raw[:8] == b"NIST_1A\n":
+        rate, wave = _sphere(path, raw)
+    else:
+        raise InputError(
+            f"{path} must be a RIFF or NIST SPHERE file; got one that starts {raw[:8]!r}. Convert it to WAV."
+        )
+    if not SLOWEST <= rate <= FASTEST or not np.isfinite(wave).all():
+        raise _unusual(path, f"a rate of {rate} Hz" if np.isfinite(wave).all() else "samples that are not finite")
+    return rate, wave
 
 
 def _riff(path: Path, raw: bytes) -> tuple[int, Wave]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -32,7 +33,15 @@ from kreiss.training.options import options_of, sentence, typed_options
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]  # with room below what float32 holds
+
+
+def _held_by_float32(value: float) -> float:
+    if value > 1e38:
+        raise ValueError("must be at most 1e38, which float32 holds")
+    return value
+
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_held_by_float32)]
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
 
