@@ -79,7 +79,7 @@ class _Discrete:
     def __init__(self, v: Array) -> None:
         self.resolvent = Resolvent(v)
         self.excess = float(np.abs(self.resolvent.eigenvalues).max()) - 1
-        self.trivial = self.resolvent.norm <= 1
+        self.trivial = self.resolvent.norm <= 1 + len(v) * ROUNDING  # an orthogonal matrix is a contraction too
 
     def far(self, target: float) -> float:
         """The t below which ‖(I − V/z)⁻¹‖ ≤ 1/(1 − w‖V‖) keeps the product below `target`."""
