@@ -68,11 +68,11 @@ def model_section(model: nn.Module) -> dict[str, Any]:
 
 
 def _around(model: nn.Module, layer: Any) -> dict[str, Any]:
-    """Embedding, start and dropout, which a bare layer gets none of; dropout only where it is the same throughout."""
+    """Embedding, start and dropout, for a bare layer the defaults; dropout only where it is the same throughout."""
     config: dict[str, Any] = model.config if isinstance(model, Network) else {}
     before_readout = config.get("dropout", 0.0)
     between = layer.config.get("dropout", 0.0) if layer.num_layers > 1 else before_readout
-    known = {"embedding": config.get("embedding", 0), **{name: config[name] for name in ("start",) if name in config}}
+    known = {"embedding": config.get("embedding", 0), "start": config.get("start", "glorot")}
     return {**known, "dropout": before_readout} if between == before_readout else known
 
 
