@@ -372,3 +372,17 @@ def test_the_doctor_says_in_one_line_whether_the_kernel_runs(monkeypatch, tmp_pa
     finally:
         monkeypatch.undo()
         kernel.library.cache_clear()
+
+
+def test_a_library_built_for_another_version_is_not_used(monkeypatch):
+    other = next(Path(torch.__file__).parent.glob("lib/libc10.so"))  # a library, but not this version's kernel
+    monkeypatch.setattr(kernel, "LIBRARY", other)
+    kernel.library.cache_clear()
+    try:
+        assert kernel.library() is None
+        assert "built for another version" in kernel.status()
+        layer = kreiss.NNRNN(3, 4)
+        layer(torch.zeros(2, 1, 3))[0].sum().backward()
+    finally:
+        monkeypatch.undo()
+        kernel.library.cache_clear()

@@ -14,6 +14,7 @@ from torch import Tensor
 from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
+INTERFACE = 2  # KREISS_INTERFACE of csrc/kernel.h
 LONG = 1 << 23  # bytes; shorter buffers come from memory that is in use already
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3, "cmodrelu": 4}
 POINTERS = (
@@ -35,10 +36,10 @@ class Pass(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The kernel with its signatures declared, or None where it was not built."""
-    if not LIBRARY.exists():
+    """The kernel with its signatures declared, or None where it was not built for this version of the package."""
+    found = ctypes.CDLL(str(LIBRARY)) if LIBRARY.exists() else None
+    if found is None or not _is_current(found):
         return None
-    found = ctypes.CDLL(str(LIBRARY))
     number, flag, pointer = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
     signatures = {
         "kreiss_isa": (ctypes.c_char_p, ()),
@@ -53,6 +54,11 @@ def library() -> ctypes.CDLL | None:
         function.restype, function.argtypes = result, arguments
     _share_threads_of_torch(found)
     return found
+
+
+def _is_current(kernel: ctypes.CDLL) -> bool:
+    """Whether a library takes its arguments as this file lays them out: an update may leave an older one behind."""
+    return hasattr(kernel, "kreiss_interface") and kernel.kreiss_interface() == INTERFACE
 
 
 def _share_threads_of_torch(kernel: ctypes.CDLL) -> None:
@@ -75,9 +81,10 @@ def status() -> str:
     """One line for people: which kernel runs, or why none does and what to do."""
     kernel = library()
     if kernel is None:
+        state = "built for another version" if LIBRARY.exists() else "not built"
         return (
-            "kernel: not built, the slower reference path runs; install a C++ compiler (g++ or clang++) "
-            "and reinstall kreiss"
+            f"kernel: {state}, the slower reference path runs; install a C++ compiler (g++ or clang++) and reinstall "
+            "kreiss"
         )
     return f"kernel: built, using {kernel.kreiss_isa().decode()}, {torch.get_num_threads()} threads"
 

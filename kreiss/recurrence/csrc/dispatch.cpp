@@ -86,6 +86,8 @@ void run(const Job& job) {
 
 extern "C" {
 
+__attribute__((visibility("default"))) int kreiss_interface() { return KREISS_INTERFACE; }
+
 __attribute__((visibility("default"))) const char* kreiss_isa() { return chosen.name; }
 
 // Take another instruction set that this machine supports, for tests; returns 0 if it does not.

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+enum { KREISS_INTERFACE = 2 };  // counted up with every change below; kernel.py takes no library with another number
+
 // CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
 enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
 
