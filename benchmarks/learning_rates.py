@@ -31,7 +31,6 @@ NETWORKS = {
 }
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 LOWER = {"rnn": (1e-4, 3e-4), "orthrnn": (1e-4, 3e-4)}  # where the lowest of those was the best, or all diverged
-LATER = ("eurnn",)  # whose search with the present start is still to be made
 UPDATES = {150: 500, 300: 250}
 NEAR = 0.01  # bits; of rates this close the lowest is taken, which is the least likely to diverge later
 
@@ -86,7 +85,7 @@ def cell(bits: dict[float, float | None], rate: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("--without", nargs="*", default=LATER, help="networks that are left for another time")
+    parser.add_argument("--without", nargs="*", default=(), help="networks that are left for another time")
     given = parser.parse_args()
     for (name, networks), chunk, rate in product(NETWORKS.items(), UPDATES, tried("rnn")):
         asked = [network for network in networks if network not in given.without and rate in tried(network)]

@@ -206,7 +206,7 @@ def test_an_interrupt_of_reproduce_alone_ends_its_runs_with_a_checkpoint(tmp_pat
     try:
         wait_until(lambda: updates_made(tmp_path / "runs" / key) >= 6)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=300) == 130
     finally:
         process.kill()
     assert read_status(tmp_path / "runs" / key)["state"] == "interrupted"
@@ -300,7 +300,7 @@ sweeping.study_of(sweeping.Sweep("001/fig2-copy/nnrnn", "smoke", "rates", {}, Pa
 
 
 def test_a_search_goes_on_after_a_kill_inside_the_lock_of_its_journal(tmp_path):
-    python = {"env": environment(), "cwd": tmp_path, "timeout": 60}  # seconds: without an end it would wait for ever
+    python = {"env": environment(), "cwd": tmp_path, "timeout": 300}  # seconds: without an end it would wait for ever
     assert subprocess.run([sys.executable, "-c", KILLED_IN_THE_LOCK], **python).returncode == -signal.SIGKILL
     going_on = KILLED_IN_THE_LOCK.replace("os.fsync =", "_ =").replace("study_of", "take_up")
     assert subprocess.run([sys.executable, "-c", going_on], **python).returncode == 0

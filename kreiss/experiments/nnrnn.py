@@ -195,7 +195,7 @@ DIGITS = Scale(
 )
 # the best of five rates after half an epoch, the same search for every network (benchmarks/learning_rates.py,
 # results/tuning); a tenth of it for orthogonal factors. For equal parameters it is that of equal units, and for exact
-# blocks with γ clamped that of the paper's blocks. EURNN's are of a search with another start, still to be made again.
+# blocks with γ clamped that of the paper's blocks.
 RATES = {
     150: {
         "rnn": 3e-3, "orthrnn": 1e-2, "eurnn": 1e-2, "exprnn": 3e-2, "nnrnn": 1e-2, "nnrnn-exact": 1e-2, "lstm": 3e-2,
