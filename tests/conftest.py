@@ -1,12 +1,14 @@
-"""Settings shared by all tests."""
+"""Settings and fixtures shared by all tests."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
+from kreiss import cli
 from small_tasks import write_files
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,3 +26,17 @@ def _seed() -> None:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small files of every kind that tasks read."""
     return write_files(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture
+def does(monkeypatch, capsys):
+    """The command line in this process: (exit code, what it said, what it complained of)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kreiss", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return run

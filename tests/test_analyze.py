@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 import kreiss
-from kreiss import analysis, cli
+from kreiss import analysis
 from kreiss.commands import figures as figure_verb
 from kreiss.commands.sources import source
 from kreiss.errors import InputError
@@ -25,20 +24,6 @@ from kreiss.training import Network
 
 MATRIX_KEYS = ["spectrum", "structure", "memory", "growth", "starts"]
 NETWORK_KEYS = ["gradients", "dependence", "lyapunov", "fixed-points"]
-
-
-@pytest.fixture
-def does(monkeypatch, capsys):
-    """The command line in this process: (exit code, what it said, what it complained of)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kreiss", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
-
-    return run
 
 
 def keys(folder: Path) -> list[str]:

@@ -17,7 +17,6 @@ from rich.console import Console
 from torch import nn
 
 import kreiss
-from kreiss import cli
 from kreiss.errors import Diverged, InputError, MissingExtra
 from kreiss.layers.base import RecurrentLayer
 from kreiss.tasks import Characters, Copy, Frames, Pixels, Sequence, Task
@@ -179,20 +178,6 @@ def test_divergence_is_told_from_all_other_errors(tmp_path):
 
 
 # ---------------------------------------------------------------- where the data lie
-
-
-@pytest.fixture
-def does(monkeypatch, capsys):
-    """The command line in this process: (exit code, what it said, what it complained of)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kreiss", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture

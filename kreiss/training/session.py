@@ -163,11 +163,7 @@ class Session:
             evaluated = now.update % config.eval_every == 0 or training.done
             if evaluated:
                 self._validate()
-            asked = (
-                bool(self.processes.sum(float(interruption.asked))[0])
-                if self.processes.count > 1
-                else interruption.asked
-            )
+            asked = self._asked(interruption)
             clock, training.seconds = time.monotonic(), training.seconds + time.monotonic() - clock
             if asked or training.done or self._due(evaluated):
                 self.save()
