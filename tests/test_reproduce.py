@@ -202,11 +202,12 @@ def test_a_folder_in_which_a_process_trains_is_never_removed(tmp_path):
 def test_an_interrupt_of_reproduce_alone_ends_its_runs_with_a_checkpoint(tmp_path):
     endless = [*command(tmp_path), "--steps", "1000000"]
     key = jobs_of(experiment(NAME), "smoke", 1, ("rnn",), {**LONGER, "steps": 1_000_000})[0].key
-    process = subprocess.Popen(endless, env=environment(), stdout=subprocess.DEVNULL)
+    heeding = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  jobs in the background ignore it
+    process = subprocess.Popen(endless, env=environment(), stdout=subprocess.DEVNULL, preexec_fn=heeding)
     try:
         wait_until(lambda: updates_made(tmp_path / "runs" / key) >= 6)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=300) == 130
+        assert process.wait(timeout=60) == 130
     finally:
         process.kill()
     assert read_status(tmp_path / "runs" / key)["state"] == "interrupted"
