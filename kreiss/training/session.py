@@ -139,6 +139,7 @@ class Session:
             interrupted = self._updates(interruption)
             metrics = {} if interrupted else self._test()
             self._end("interrupted" if interrupted else "finished")
+            self.processes.wait()  # a group whose members leave one long after another may hang
         except BaseException as error:
             self._fail(error)
             raise
