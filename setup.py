@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-FOLDER = Path("kreiss/recurrence/csrc")
+FOLDER = Path("kreiss/recurrence/plain/csrc")
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KREISS_SANITIZE") else []  # see `make sanitize`
 OPTIMISE = ["-O1", "-g", "-fno-sanitize-recover=undefined", *SANITIZE] if SANITIZE else ["-O3"]
 COMMON = [*OPTIMISE, "-std=c++17", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"]
@@ -65,6 +65,6 @@ class AnyPythonWheel(bdist_wheel):
 
 
 setup(
-    ext_modules=[Extension("kreiss.recurrence._kernel", [str(FOLDER / "kernel.cpp")], optional=True)],
+    ext_modules=[Extension("kreiss.recurrence.plain._kernel", [str(FOLDER / "kernel.cpp")], optional=True)],
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": AnyPythonWheel},
 )

@@ -5,13 +5,14 @@
 Copying runs as it is printed, permuted MNIST and PTB characters at the scale `laptop` of the experiments; each with the
 printed decay of T first and then with stronger ones, three seeds each. Runs that are done are not made again. Writes
 figures to docs/figures, numbers to results/learned_structure.json and the table of docs/analysis.md to
-docs/structure_measured.md.
+docs/structure_measured.md. --scale smoke tries the program in seconds, on data that kreiss holds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,9 @@ from kreiss.studies.reproducing import reproduce
 from kreiss.studies.results import Record
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = Path("runs") / "structure"
-PAGE, FOUND = ROOT / "docs" / "structure_measured.md", ROOT / "results" / "learned_structure.json"
-SEEDS = 3
+RESULTS = ROOT / "results" / "learned_structure.json"
+TABLE = ROOT / "docs" / "structure_measured.md"
+FIGURES = ROOT / "docs" / "figures"
 
 # role → experiment, what its scale is called on the page, decays of T of which the first is printed
 ROLES = {
@@ -40,37 +41,40 @@ ROLES = {
     "psmnist": ("000/fig5", "permuted MNIST, 64 units", (1e-4, 1e-1)),
     "characters": ("001/fig3-ptb", "PTB characters, 128 units", (1e-4, 1e-1)),
 }
+NOTES = {  # of the figures at the scale laptop
+    "001/fig3": "copying at the printed settings; PTB characters scaled down: 128 units, one epoch",
+    "000/fig5": "permuted MNIST scaled down: 64 units, 0.4 epochs",
+}
 SHOWN = ("normal_energy", "departure", "norm", "modulus", "delay_line", "triangle", "angle_distance")
 
 
 def measured(network: Any, record: Record) -> dict[str, Any]:
     """What is to be said of one trained network."""
-    found = next(iter(learned_structure(network).values()))
+    structure = next(iter(learned_structure(network).values()))
     layer: Any = recurrent_layer(network)
     return {
         "test": record["test"],
-        "normal_energy": found.normal_energy,
-        "departure": henrici(found.matrix),
+        "normal_energy": structure.normal_energy,
+        "departure": henrici(structure.matrix),
         "coupling": float(layer.coupling_l0.detach().norm()),
-        "norm": float(np.linalg.norm(found.matrix, 2)),
-        "modulus": float(found.moduli.mean()),
-        "delay_line": found.delay_line,
-        "triangle": found.triangle,
-        "angle_distance": found.angle_distance,
-        "chance": float(1.36 / np.sqrt(len(found.angles))),
+        "norm": float(np.linalg.norm(structure.matrix, 2)),
+        "modulus": float(structure.moduli.mean()),
+        "delay_line": structure.delay_line,
+        "triangle": structure.triangle,
+        "angle_distance": structure.angle_distance,
+        "chance": float(1.36 / np.sqrt(len(structure.angles))),
     }
 
 
-def made(role: str, decay: float, jobs: int) -> list[dict[str, Any]]:
+def runs_of(role: str, decay: float, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All seeds of a task and a decay: run where they are missing, and measured."""
-    name = ROLES[role][0]
-    changes = {"optimiser.coupling_decay": decay}
     known = reproduce(
-        experiment(name), "laptop", Here(jobs), seeds=SEEDS, changes=changes, folder=RUNS / "results", runs=RUNS
-    )
+        experiment(ROLES[role][0]), options.scale, Here(options.jobs), seeds=options.seeds,
+        changes={"optimiser.coupling_decay": decay}, folder=options.runs / "results", runs=options.runs,
+    )  # fmt: skip
     ended = {key: record for key, record in known.items() if record["state"] == "finished"}
     return [
-        {"role": role, "decay": decay, "seed": record["seed"], **measured(kreiss.load(RUNS / key), record)}
+        {"role": role, "decay": decay, "seed": record["seed"], **measured(kreiss.load(options.runs / key), record)}
         for key, record in ended.items()
     ]
 
@@ -105,35 +109,42 @@ def _mean(values: list[float]) -> str:
     return number(float(np.mean(values)), error)
 
 
-def pictures() -> None:
+def pictures(options: argparse.Namespace) -> None:
     """The figures, of seed 0 with the printed decays."""
     networks = {}
     for role, (name, _, _) in ROLES.items():
-        one = experiment(name)
-        networks[role] = kreiss.load(RUNS / job_of(one, one.rows[0], "laptop", 0).key)
-    folder = ROOT / "docs" / "figures"
-    folder.mkdir(exist_ok=True)
-    note = "copying at the printed settings; PTB characters scaled down: 128 units, one epoch"
-    save(figure("001/fig3", note=note, copy=networks["copy"], characters=networks["characters"]), folder / "001-fig3")
-    note = "permuted MNIST scaled down: 64 units, 0.4 epochs"
-    save(figure("000/fig5", note=note, psmnist=networks["psmnist"]), folder / "000-fig5")
+        origin = experiment(name)
+        networks[role] = kreiss.load(options.runs / job_of(origin, origin.rows[0], options.scale, 0).key)
+    notes = NOTES if options.scale == "laptop" else dict.fromkeys(NOTES, f"scale {options.scale}")
+    options.figures.mkdir(parents=True, exist_ok=True)
+    pair = {role: networks[role] for role in ("copy", "characters")}
+    save(figure("001/fig3", note=notes["001/fig3"], **pair), options.figures / "001-fig3")
+    save(figure("000/fig5", note=notes["000/fig5"], psmnist=networks["psmnist"]), options.figures / "000-fig5")
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Train, measure, draw, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument(
         "--only", choices=ROLES, nargs="*", default=list(ROLES), help="run these alone and write nothing"
     )
-    given = parser.parse_args()
-    runs = [run for role in given.only for decay in ROLES[role][2] for run in made(role, decay, given.jobs)]
-    if len(given.only) < len(ROLES):
+    parser.add_argument("--scale", choices=("laptop", "smoke"), default="laptop", help="of the experiments")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of every task and decay, with seeds from 0")
+    parser.add_argument("--decays", type=int, default=4, help="how many decays of every task, the printed one first")
+    parser.add_argument("--runs", type=Path, default=Path("runs") / "structure", help="folder of the run folders")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file that keeps the numbers")
+    parser.add_argument("--table", type=Path, default=TABLE, help="file of the Markdown table")
+    parser.add_argument("--figures", type=Path, default=FIGURES, help="folder of the figures")
+    options = parser.parse_args(words)
+    asked = [(role, decay) for role in options.only for decay in ROLES[role][2][: options.decays]]
+    runs = [run for role, decay in asked for run in runs_of(role, decay, options)]
+    if len(options.only) < len(ROLES):
         print(table(runs))
         return
-    FOUND.write_text(json.dumps(runs, indent=1) + "\n")
-    PAGE.write_text(table(runs), encoding="utf-8")
-    pictures()
+    options.results.write_text(json.dumps(runs, indent=1) + "\n")
+    options.table.write_text(table(runs), encoding="utf-8")
+    pictures(options)
 
 
 if __name__ == "__main__":

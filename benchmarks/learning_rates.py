@@ -4,7 +4,7 @@ and two lower ones for networks that need them.
 Half an epoch with seed 0, for each length of truncation; orthogonal factors have a tenth of the rate. The best is the
 lowest rate within 0.01 bits per character of the lowest bits in validation; a run that diverged is not the best. Runs
 that are done are not made again. Results are in results/tuning, the table in docs/rates_measured.md, what was chosen in
-kreiss/experiments/nnrnn.py.
+kreiss/experiments/nnrnn.py. --scale smoke tries the program in seconds, on data that kreiss holds.
 
     KREISS_DATA=DATA python benchmarks/learning_rates.py --jobs 2
 """
@@ -12,6 +12,8 @@ kreiss/experiments/nnrnn.py.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
 
@@ -24,14 +26,14 @@ from kreiss.studies.places import Here
 from kreiss.studies.reproducing import reproduce
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER, PAGE = ROOT / "results" / "tuning", ROOT / "docs" / "rates_measured.md"
+RESULTS, TABLE = ROOT / "results" / "tuning", ROOT / "docs" / "rates_measured.md"
 NETWORKS = {
     "001/table1": ("rnn", "orthrnn", "eurnn", "exprnn", "nnrnn", "nnrnn-exact", "lstm"),
     "002/table1": ("nnrnn-1", "nnrnn-0.958"),  # γ clamped; exact blocks have the rate of the paper's
 }
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 LOWER = {"rnn": (1e-4, 3e-4), "orthrnn": (1e-4, 3e-4)}  # where the lowest of those was the best, or all diverged
-UPDATES = {150: 500, 300: 250}
+UPDATES = {150: 500, 300: 250}  # steps between truncations → half an epoch
 NEAR = 0.01  # bits; of rates this close the lowest is taken, which is the least likely to diverge later
 
 
@@ -40,40 +42,59 @@ def tried(network: str) -> tuple[float, ...]:
     return (*LOWER.get(network, ()), *RATES)
 
 
-def changes(rate: float, chunk: int) -> dict[str, float]:
-    """What differs between the runs of a search."""
-    return {"lr": rate, "orthogonal_lr": round(rate / 10, 8), "steps": UPDATES[chunk], "eval_every": UPDATES[chunk]}
+@dataclass(frozen=True)
+class Search:
+    """The runs of a search and what they came to.
+
+    Args:
+        results: folder of the results.
+        scale: of the experiments.
+        updates: of every run; half an epoch where there is no number.
+    """
+
+    results: Path = RESULTS
+    scale: str = "laptop"
+    updates: int | None = None
+
+    def changes(self, rate: float, chunk: int) -> dict[str, float]:
+        """What differs between the runs."""
+        updates = self.updates or UPDATES[chunk]
+        return {"lr": rate, "orthogonal_lr": round(rate / 10, 8), "steps": updates, "eval_every": updates}
+
+    def run(self, name: str, rows: tuple[str, ...], rate: float, chunk: int, runs: Path, jobs: int) -> None:
+        """Make the runs of some rows of an experiment at a rate, where they are missing."""
+        reproduce(
+            experiment(name), self.scale, Here(jobs), seeds=1, only=rows, changes=self.changes(rate, chunk),
+            folder=self.results, runs=runs,
+        )  # fmt: skip
+
+    def bits(self, network: str, chunk: int) -> dict[float, float | None]:
+        """Bits in validation by rate; None where the run diverged, and no entry where there is no run."""
+        origin = experiment(next(name for name, networks in NETWORKS.items() if network in networks))
+        known = results.read_all(self.results)
+        row = origin.row(f"{network}-{chunk}")
+        keys = {rate: job_of(origin, row, self.scale, 0, self.changes(rate, chunk)).key for rate in tried(network)}
+        runs = {rate: known[key] for rate, key in keys.items() if key in known}
+        return {rate: run["valid"]["bpc"] if run["state"] == "finished" else None for rate, run in runs.items()}
+
+    def best(self, network: str, chunk: int) -> float | None:
+        """The lowest rate within NEAR of the lowest bits; None where the search is not whole or all diverged."""
+        bits = self.bits(network, chunk)
+        finished = {rate: value for rate, value in bits.items() if value is not None}
+        if len(bits) < len(tried(network)) or not finished:
+            return None
+        return min(rate for rate in finished if finished[rate] <= min(finished.values()) + NEAR)
 
 
-def found(network: str, chunk: int) -> dict[float, float | None]:
-    """Bits in validation by rate; None where the run diverged, and no entry where none was made."""
-    made = experiment(next(name for name, networks in NETWORKS.items() if network in networks))
-    known = results.read_all(FOLDER)
-    row = made.row(f"{network}-{chunk}")
-    keys = {rate: job_of(made, row, "laptop", 0, changes(rate, chunk)).key for rate in tried(network)}
-    runs = {rate: known[key] for rate, key in keys.items() if key in known}
-    return {rate: run["valid"]["bpc"] if run["state"] == "finished" else None for rate, run in runs.items()}
-
-
-def best(network: str, chunk: int) -> float | None:
-    """The lowest rate within NEAR of the lowest bits; None where the search is not whole or all diverged."""
-    bits = found(network, chunk)
-    finished = {rate: value for rate, value in bits.items() if value is not None}
-    if len(bits) < len(tried(network)) or not finished:
-        return None
-    return min(rate for rate in finished if finished[rate] <= min(finished.values()) + NEAR)
-
-
-def table() -> str:
+def table(search: Search) -> str:
     """All searches in Markdown."""
     lines = ["<!-- generated by benchmarks/learning_rates.py; do not edit -->", ""]
     rates = sorted({*RATES, *chain.from_iterable(LOWER.values())})
     lines += heading_row("network", "steps", *(f"{rate:g}" for rate in rates), "chosen")
     for chunk, network in product(UPDATES, chain.from_iterable(NETWORKS.values())):
-        bits = found(network, chunk)
-        chosen = best(network, chunk)
+        bits, best = search.bits(network, chunk), search.best(network, chunk)
         cells = [cell(bits, rate) if rate in tried(network) else "–" for rate in rates]
-        lines.append(markdown_row([network, str(chunk), *cells, NOT_RUN if chosen is None else f"{chosen:g}"]))
+        lines.append(markdown_row([network, str(chunk), *cells, NOT_RUN if best is None else f"{best:g}"]))
     return "\n".join(lines) + "\n"
 
 
@@ -82,22 +103,37 @@ def cell(bits: dict[float, float | None], rate: float) -> str:
     return NOT_RUN if rate not in bits else "diverged" if bits[rate] is None else number(bits[rate])
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line asks for."""
+    networks = list(chain.from_iterable(NETWORKS.values()))
+    rates = sorted({rate for network in networks for rate in tried(network)})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--networks", nargs="*", choices=networks, default=networks, help="to find rates for")
     parser.add_argument("--without", nargs="*", default=(), help="networks that are left for another time")
-    given = parser.parse_args()
-    for (name, networks), chunk, rate in product(NETWORKS.items(), UPDATES, tried("rnn")):
-        asked = [network for network in networks if network not in given.without and rate in tried(network)]
-        rows = tuple(f"{network}-{chunk}" for network in asked)
-        if not rows:
-            continue
-        reproduce(
-            experiment(name), "laptop", Here(given.jobs), seeds=1, only=rows, changes=changes(rate, chunk),
-            folder=FOLDER, runs=Path("runs") / "tuning",
-        )  # fmt: skip
-    PAGE.write_text(table(), encoding="utf-8")
-    print(table())
+    parser.add_argument("--rates", nargs="*", type=float, choices=rates, default=rates, help="to try")
+    parser.add_argument(
+        "--chunks", nargs="*", type=int, choices=UPDATES, default=list(UPDATES), help="steps between truncations"
+    )
+    parser.add_argument("--updates", type=int, help="of every run; by default half an epoch")
+    parser.add_argument("--scale", choices=("laptop", "smoke"), default="laptop", help="of the experiments")
+    parser.add_argument("--runs", type=Path, default=Path("runs") / "tuning", help="folder of the run folders")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder that keeps the numbers")
+    parser.add_argument("--table", type=Path, default=TABLE, help="file of the Markdown table")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Make the runs that are missing and write the table."""
+    options = arguments(words)
+    search = Search(options.results, options.scale, options.updates)
+    asked = set(options.networks) - set(options.without)
+    for (name, networks), chunk, rate in product(NETWORKS.items(), options.chunks, options.rates):
+        rows = tuple(f"{network}-{chunk}" for network in networks if network in asked and rate in tried(network))
+        if rows:
+            search.run(name, rows, rate, chunk, options.runs, options.jobs)
+    options.table.write_text(table(search), encoding="utf-8")
+    print(table(search))
 
 
 if __name__ == "__main__":

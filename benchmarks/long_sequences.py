@@ -8,7 +8,8 @@
     python benchmarks/long_sequences.py             # all of these
 
 Results are kept in results/long_sequences.json. The table also shows what `kreiss bench --json results/bench.json`
-recorded. Nothing else should run on the machine.
+recorded. Nothing else should run on the machine. --lengths, --widths, --rounds, --compiled-at and --backend ask for
+less, to try the program.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # before torch: every compile is a first one
 
+import argparse
 import json
 import random
 import statistics
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,9 @@ from rich.progress import track
 from torch import nn
 
 import kreiss
-from kreiss.training.allocation import peak_bytes
-from kreiss.training.bench import machine
-from kreiss.training.contenders import WORKS
+from kreiss.bench.allocation import peak_bytes
+from kreiss.bench.contenders import WORKS
+from kreiss.bench.run import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, BENCH = ROOT / "results" / "long_sequences.json", ROOT / "results" / "bench.json"
@@ -45,6 +47,8 @@ LENGTHS = (100, 300, 1_000, 3_000, 10_000)
 BATCH, HIDDEN, INPUTS = 20, 128, 10
 WIDE = 512
 COMPILED_AT = (20, 2_000)
+RECOMPUTED_AT = (1_000, 10_000)
+PARTS = ("time", "memory", "recompute", "compile", "table")
 PS_MNIST = next(work for work in WORKS if work.name == "psMNIST")
 
 
@@ -70,7 +74,7 @@ def last_state_pass(layer: nn.Module, steps: int, few: bool) -> Callable[[], Non
     return work
 
 
-def given(inputs: int, hidden: int) -> nn.Module:
+def with_given_matrix(inputs: int, hidden: int) -> nn.Module:
     """An NNRNN with its matrix given, so that the recurrence alone is measured."""
     layer = kreiss.NNRNN(inputs, hidden, generator=torch.Generator().manual_seed(0))
     return layer.freeze().requires_grad_(True)
@@ -94,15 +98,15 @@ def take_turns(works: dict[str, Callable[[], None]], rounds: int, label: str) ->
 
 
 def measure_time(
-    lengths: tuple[int, ...] = LENGTHS, rounds: int = 7, widths: tuple[int, ...] = (HIDDEN, WIDE)
+    lengths: Sequence[int] = LENGTHS, rounds: int = 7, widths: Sequence[int] = (HIDDEN, WIDE)
 ) -> dict[str, Any]:
     """How time grows with length, for a small layer, where a short pass is mostly calls, and for a wide one."""
     return {"batch": BATCH, "rounds": rounds, "widths": {str(n): _time_of(n, lengths, rounds) for n in widths}}
 
 
-def _time_of(hidden: int, lengths: tuple[int, ...], rounds: int) -> dict[str, Any]:
+def _time_of(hidden: int, lengths: Sequence[int], rounds: int) -> dict[str, Any]:
     """Milliseconds per step at each length; the largest by the smallest of the medians is how far from linear."""
-    layer = given(INPUTS, hidden)
+    layer = with_given_matrix(INPUTS, hidden)
     # a short pass is repeated until all take equally many steps, or its few milliseconds would measure the clock
     works = {str(steps): _repeated(training_pass(layer, steps), max(lengths) // steps) for steps in lengths}
     times = take_turns(works, rounds, f"time, {hidden} units")
@@ -128,9 +132,9 @@ def _repeated(work: Callable[[], None], times: int) -> Callable[[], None]:
 # ---------------------------------------------------------------- memory
 
 
-def measure_memory(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
+def measure_memory(lengths: Sequence[int] = LENGTHS) -> dict[str, Any]:
     """Peak bytes by length, and of the psMNIST pass: torch's own count, and the resident size of a fresh process."""
-    layer = given(INPUTS, HIDDEN)
+    layer = with_given_matrix(INPUTS, HIDDEN)
     peaks = {}
     for steps in lengths:
         work = training_pass(layer, steps)
@@ -152,7 +156,7 @@ def _child(*arguments: str) -> str:
 
 def weigh(how: str, name: str) -> int:
     """Peak bytes of one psMNIST pass in this process, counted by torch or resident; the process does nothing else."""
-    layer = given(1, PS_MNIST.hidden) if name == "kreiss" else nn.LSTM(1, PS_MNIST.hidden)
+    layer = with_given_matrix(1, PS_MNIST.hidden) if name == "kreiss" else nn.LSTM(1, PS_MNIST.hidden)
     for _ in range(2):
         training_pass(layer, 2, PS_MNIST.batch)()  # loads libraries and makes gradients; short, so nothing is left over
     work = training_pass(layer, PS_MNIST.steps, PS_MNIST.batch)
@@ -173,38 +177,45 @@ def _status(field: str) -> int:
 # ---------------------------------------------------------------- states computed again
 
 
-def measure_recompute(rounds: int = 9, lengths: tuple[int, ...] = (1_000, 10_000)) -> dict[str, Any]:
+def measure_recompute(rounds: int = 9, lengths: Sequence[int] = RECOMPUTED_AT) -> dict[str, Any]:
     """Time and peak memory of `final_state`, which keeps every √T-th state or fewer, against all kept."""
-    layer, found = given(INPUTS, HIDDEN), {}
+    layer, measured = with_given_matrix(INPUTS, HIDDEN), {}
     for steps in lengths:
         works = {name: last_state_pass(layer, steps, name == "few") for name in ("all", "few")}
         times = take_turns(works, rounds, f"recompute, {steps} steps")
         ratios = [few / every for few, every in zip(times["few"], times["all"], strict=True)]
         peaks = {name: peak_bytes(work) / (4 * steps * BATCH * HIDDEN) for name, work in works.items()}
-        found[str(steps)] = {"time_ratio": statistics.median(ratios), "peak_by_states": peaks}
-    return {"batch": BATCH, "hidden": HIDDEN, "rounds": rounds, "lengths": found}
+        measured[str(steps)] = {"time_ratio": statistics.median(ratios), "peak_by_states": peaks}
+    return {"batch": BATCH, "hidden": HIDDEN, "rounds": rounds, "lengths": measured}
 
 
 # ---------------------------------------------------------------- compiling
 
 
-def measure_compile(rounds: int = 5) -> dict[str, Any]:
+def measure_compile(rounds: int = 5, lengths: Sequence[int] = COMPILED_AT, backend: str = "inductor") -> dict[str, Any]:
     """Seconds that the first compiled pass takes longer than the next one, forward and backward, lengths in turns."""
-    warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")  # as asked for above
-    seconds: dict[str, list[float]] = {str(steps): [] for steps in COMPILED_AT}
-    for turn in track(range(rounds + 1), "compile"):
-        for steps in COMPILED_AT if turn % 2 else reversed(COMPILED_AT):
-            torch._dynamo.reset()
-            layer = kreiss.NNRNN(INPUTS, HIDDEN, generator=torch.Generator().manual_seed(0))
-            compiled = torch.compile(layer, fullgraph=True)
-            x = torch.randn(steps, BATCH, INPUTS)
-            first, second = (_seconds(lambda: compiled(x)[0].sum().backward()) for _ in range(2))  # noqa: B023
-            if turn:
-                seconds[str(steps)].append(first - second)
-    short, long = (seconds[str(steps)] for steps in COMPILED_AT)
+    seconds: dict[str, list[float]] = {str(steps): [] for steps in lengths}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")  # as asked for above
+        for turn in track(range(rounds + 1), "compile"):
+            for steps in lengths if turn % 2 else reversed(lengths):
+                longer = _compiling(steps, backend)
+                if turn:
+                    seconds[str(steps)].append(longer)
+    short, long = (seconds[str(steps)] for steps in lengths)
     ratios = [b / a for a, b in zip(short, long, strict=True)]
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     return {"rounds": rounds, "seconds": medians, "all": seconds, "ratio": statistics.median(ratios)}
+
+
+def _compiling(steps: int, backend: str) -> float:
+    """Seconds that the first of two compiled passes takes longer."""
+    torch._dynamo.reset()
+    layer = kreiss.NNRNN(INPUTS, HIDDEN, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    x = torch.randn(steps, BATCH, INPUTS)
+    first, second = (_seconds(lambda: compiled(x)[0].sum().backward()) for _ in range(2))
+    return first - second
 
 
 def _seconds(work: Callable[[], None]) -> float:
@@ -216,10 +227,8 @@ def _seconds(work: Callable[[], None]) -> float:
 # ---------------------------------------------------------------- the page
 
 
-def table() -> None:
-    """Write the Markdown that docs/performance.md includes."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    bench = json.loads(BENCH.read_text()) if BENCH.exists() else {}
+def table(results: dict[str, Any], bench: dict[str, Any]) -> str:
+    """The Markdown that docs/performance.md includes."""
     parts = [
         "<!-- generated by benchmarks/long_sequences.py table; do not edit -->",
         _bench_part(bench),
@@ -228,8 +237,7 @@ def table() -> None:
         _recompute_part(results),
         _compile_part(results),
     ]
-    TABLE.write_text("\n\n".join(parts) + "\n")
-    print(f"wrote {TABLE.relative_to(ROOT)}")
+    return "\n\n".join(parts) + "\n"
 
 
 def _rows(headings: list[str], rows: list[list[str]]) -> str:
@@ -237,8 +245,8 @@ def _rows(headings: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _where(found: dict[str, Any]) -> str:
-    at = found["machine"]
+def _where(measured: dict[str, Any]) -> str:
+    at = measured["machine"]
     return f"{at['processor']}, {at['threads']} threads, torch {at['versions']['torch']}"
 
 
@@ -276,23 +284,25 @@ def _bench_cell(work: dict[str, Any], name: str) -> str:
 
 
 def _time_part(results: dict[str, Any]) -> str:
-    found, title = results.get("time"), "### Time by length\n\n"
-    if not found:
+    measured, title = results.get("time"), "### Time by length\n\n"
+    if not measured:
         return title + "not run"
     rows = [
         [f"{n} units, µs per step", *(f"{1e3 * ms:.3g}" for ms in of["ms_per_step"].values()), f"{of['ratio']:.2f}"]
-        for n, of in found["widths"].items()
+        for n, of in measured["widths"].items()
     ]
-    lengths = next(iter(found["widths"].values()))["ms_per_step"]
+    lengths = next(iter(measured["widths"].values()))["ms_per_step"]
     page = _rows(["steps", *lengths, "slowest by fastest"], rows)
-    return f"{title}{page}\n\nBatch {found['batch']}; {_where(found)}. A call costs a few tenths of a millisecond."
+    return (
+        f"{title}{page}\n\nBatch {measured['batch']}; {_where(measured)}. A call costs a few tenths of a millisecond."
+    )
 
 
 def _memory_part(results: dict[str, Any]) -> str:
-    found, title = results.get("memory"), "### Memory by length\n\n"
-    if not found:
+    measured, title = results.get("memory"), "### Memory by length\n\n"
+    if not measured:
         return title + "not run"
-    peaks, passes = found["peak_by_states"], found["psMNIST"]
+    peaks, passes = measured["peak_by_states"], measured["psMNIST"]
     by_length = _rows(["steps", *peaks], [["peak / states", *(f"{value:.2f}×" for value in peaks.values())]])
     rows = [[name, f"{entry['counted']:.2f}×", f"{entry['resident']:.2f}×"] for name, entry in passes.items()]
     whole = _rows(["psMNIST pass", "counted by torch / states", "resident size / states"], rows)
@@ -300,42 +310,80 @@ def _memory_part(results: dict[str, Any]) -> str:
 
 
 def _recompute_part(results: dict[str, Any]) -> str:
-    found, title = results.get("recompute"), "### Few states kept\n\n"
-    if not found:
+    measured, title = results.get("recompute"), "### Few states kept\n\n"
+    if not measured:
         return title + "not run"
     rows = [
         [steps, f"{entry['time_ratio']:.2f}", *(f"{entry['peak_by_states'][kept]:.2f}×" for kept in ("all", "few"))]
-        for steps, entry in found["lengths"].items()
+        for steps, entry in measured["lengths"].items()
     ]
     return title + _rows(["steps", "time, few by all", "peak / states, all kept", "peak / states, few kept"], rows)
 
 
 def _compile_part(results: dict[str, Any]) -> str:
-    found, title = results.get("compile"), "### First compile\n\n"
-    if not found:
+    measured, title = results.get("compile"), "### First compile\n\n"
+    if not measured:
         return title + "not run"
-    row = ["seconds", *(f"{value:.1f}" for value in found["seconds"].values())]
-    return title + _rows(["steps", *found["seconds"]], [row]) + f"\n\nThe longer by the shorter: {found['ratio']:.2f}."
+    row = ["seconds", *(f"{value:.1f}" for value in measured["seconds"].values())]
+    return (
+        title
+        + _rows(["steps", *measured["seconds"]], [row])
+        + f"\n\nThe longer by the shorter: {measured['ratio']:.2f}."
+    )
 
 
-def main(parts: list[str]) -> None:
-    known: dict[str, Callable[[], dict[str, Any] | None]] = {
-        "time": measure_time, "memory": measure_memory, "recompute": measure_recompute, "compile": measure_compile,
-    }  # fmt: skip
-    if parts[:1] == ["weigh"]:
-        print(weigh(*parts[1:]))
+# ---------------------------------------------------------------- the command line
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}; by default all")
+    parser.add_argument("--lengths", type=int, nargs="+", help="steps of time, memory and recompute")
+    parser.add_argument("--widths", type=int, nargs="+", default=(HIDDEN, WIDE), help="units of time")
+    parser.add_argument("--rounds", type=int, help="by default 7 of time, 9 of recompute, 5 of compile")
+    parser.add_argument("--compiled-at", type=int, nargs=2, default=COMPILED_AT, help="steps of compile")
+    parser.add_argument("--backend", default="inductor", help="of torch.compile")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file that keeps the numbers")
+    parser.add_argument("--bench", type=Path, default=BENCH, help="file that `kreiss bench --json` wrote")
+    parser.add_argument("--table", type=Path, default=TABLE, help="file of the Markdown page")
+    options = parser.parse_args(words)
+    if unknown := set(options.parts) - {*PARTS}:
+        parser.error(f"unknown part {sorted(unknown)}; choose from {PARTS}")
+    return options
+
+
+def measurements(options: argparse.Namespace) -> dict[str, Callable[[], dict[str, Any]]]:
+    """The parts that measure something, by name."""
+    lengths, rounds = options.lengths, options.rounds
+    return {
+        "time": lambda: measure_time(lengths or LENGTHS, rounds or 7, options.widths),
+        "memory": lambda: measure_memory(lengths or LENGTHS),
+        "recompute": lambda: measure_recompute(rounds or 9, lengths or RECOMPUTED_AT),
+        "compile": lambda: measure_compile(rounds or 5, options.compiled_at, options.backend),
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file of results holds; nothing if there is none."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure what is asked for, keep it, and write the page."""
+    words = sys.argv[1:] if words is None else words
+    if words[:1] == ["weigh"]:  # a process that `memory` started
+        print(weigh(*words[1:]))
         return
-    if unknown := set(parts) - {*known, "table"}:
-        sys.exit(f"unknown part {sorted(unknown)}; choose from {[*known, 'table']}")
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for part in parts or known:
-        if part in known:
-            found = known[part]()
-            results[part] = found and {**found, "machine": machine()}
-            RESULTS.parent.mkdir(exist_ok=True)
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    table()
+    options = arguments(words)
+    results = read(options.results)
+    for part, measure in measurements(options).items():
+        if part in (options.parts or PARTS):
+            results[part] = {**measure(), "machine": machine()}
+            options.results.write_text(json.dumps(results, indent=1) + "\n")
+    options.table.write_text(table(results, read(options.bench)))
+    print(f"wrote {options.table}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -15,7 +15,9 @@ import os
 import platform
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,13 +52,13 @@ def measure(name: str, size: int, side: int, sample: int, rounds: int) -> dict[s
     ours, plain, error = [], [], 0.0
     for _ in range(rounds):
         start = time.process_time()
-        found = analysis.pseudospectrum(v, axes)
+        grid = analysis.pseudospectrum(v, axes)
         ours.append(time.process_time() - start)
-        points = found.points.ravel()[chosen]
+        points = grid.points.ravel()[chosen]
         start = time.process_time()
         exact = direct(v, points)
         plain.append((time.process_time() - start) * side * side / sample)
-        error = max(error, float(np.abs(found.smallest.ravel()[chosen] - exact).max()))
+        error = max(error, float(np.abs(grid.smallest.ravel()[chosen] - exact).max()))
     ratios = [slow / fast for slow, fast in zip(plain, ours, strict=True)]
     return {
         "ours_s": statistics.median(ours),
@@ -67,35 +69,42 @@ def measure(name: str, size: int, side: int, sample: int, rounds: int) -> dict[s
     }
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
-    """The table of the docs."""
+def table(results: dict[str, Any]) -> str:
+    """The Markdown table that docs/analysis.md includes."""
     lines = ["| matrix | ours, s | plain, s | ratio | lowest ratio | largest error |", "|---" * 6 + "|"]
     lines += [
         f"| {name} | {row['ours_s']:.1f} | {row['plain_s']:.0f} | {row['ratio']:.0f} | {row['lowest_ratio']:.0f} "
         f"| {row['largest_error']:.0e} |"
-        for name, row in found.items()
+        for name, row in results["matrices"].items()
     ]
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Measure every matrix, print a table, write the numbers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("size", 200), ("side", 200), ("sample", 60), ("rounds", 3)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--matrix", choices=MATRICES, nargs="*", default=list(MATRICES))
-    given = parser.parse_args()
-    found = {name: measure(name, given.size, given.side, given.sample, given.rounds) for name in given.matrix}
+    parser.add_argument("--size", type=int, default=200, help="of the matrices")
+    parser.add_argument("--side", type=int, default=200, help="points along a side of the grid")
+    parser.add_argument("--sample", type=int, default=60, help="points at which the plain way is timed")
+    parser.add_argument("--rounds", type=int, default=3, help="in which both take turns")
+    parser.add_argument("--matrix", choices=MATRICES, nargs="*", default=list(MATRICES), help="to measure")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file that keeps the numbers")
+    parser.add_argument("--table", type=Path, default=TABLE, help="file of the Markdown table")
+    options = parser.parse_args(words)
+    matrices = {
+        name: measure(name, options.size, options.side, options.sample, options.rounds) for name in options.matrix
+    }
     print(f"{'matrix':>11} {'ours, s':>9} {'plain, s':>9} {'ratio':>7} {'lowest':>7} {'error':>9}")
-    for name, row in found.items():
+    for name, row in matrices.items():
         print(
             f"{name:>11} {row['ours_s']:9.2f} {row['plain_s']:9.0f} {row['ratio']:7.0f} {row['lowest_ratio']:7.0f} "
             f"{row['largest_error']:9.1e}"
         )
-    setting = {"size": given.size, "side": given.side, "threads": os.environ.get("OMP_NUM_THREADS", "all")}
+    setting = {"size": options.size, "side": options.side, "threads": os.environ.get("OMP_NUM_THREADS", "all")}
     versions = {"numpy": np.__version__, "machine": platform.machine()}
-    TABLE.write_text(table(found))
-    RESULTS.write_text(json.dumps({**setting, **versions, "matrices": found}, indent=1) + "\n")
+    results = {**setting, **versions, "matrices": matrices}
+    options.results.write_text(json.dumps(results, indent=1) + "\n")
+    options.table.write_text(table(results))
 
 
 if __name__ == "__main__":

@@ -6,185 +6,68 @@ Names are imported on first use, so that help texts and torch-free parts do not 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kreiss.version import __version__
+from kreiss.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kreiss.errors import InputError, MissingExtra
-    from kreiss.layers import (
-        ENRNN,
-        EURNN,
-        GORU,
-        GRU,
-        IRNN,
-        LSTM,
-        NNRNN,
-        ORNN,
-        RNN,
-        SVDRNN,
-        URNN,
-        ComplexNNRNN,
-        ExpRNN,
-        FullURNN,
-        GatedNNRNN,
-        Henaff,
-        OrthRNN,
-        RecurrentLayer,
-        ScoRNN,
-        ScuRNN,
-        SpectralRNN,
-        Stream,
-        match,
-    )
-    from kreiss.sets import (
-        Band,
-        ComplexSchur,
-        Free,
-        LongShort,
-        Orthogonal,
-        Schur,
-        Set,
-        Stacked,
-        Unitary,
-        UnitDisc,
-        constrain,
-    )
-    from kreiss.training import (
-        fit,
-        load,
-        param_groups,
-        penalty,
-        rebase,
-        rebase_every,
-        roles,
-        save,
-        soft_orthogonality,
-    )
-    from kreiss.training.export import export
+    from kreiss import analysis as analysis
+    from kreiss import bench as bench
+    from kreiss import catalogue as catalogue
+    from kreiss import contracts as contracts
+    from kreiss import errors as errors
+    from kreiss import experiments as experiments
+    from kreiss import layers as layers
+    from kreiss import linalg as linalg
+    from kreiss import networks as networks
+    from kreiss import optim as optim
+    from kreiss import recurrence as recurrence
+    from kreiss import report as report
+    from kreiss import sets as sets
+    from kreiss import storage as storage
+    from kreiss import studies as studies
+    from kreiss import tasks as tasks
+    from kreiss import training as training
+    from kreiss.errors import InputError as InputError
+    from kreiss.errors import MissingExtra as MissingExtra
+    from kreiss.layers import *  # noqa: F403
+    from kreiss.networks import *  # noqa: F403
+    from kreiss.optim import *  # noqa: F403
+    from kreiss.sets import *  # noqa: F403
+    from kreiss.training import fit as fit
 
-_HOME = {
-    "ENRNN": "layers",
-    "EURNN": "layers",
-    "GORU": "layers",
-    "GRU": "layers",
-    "IRNN": "layers",
-    "LSTM": "layers",
-    "NNRNN": "layers",
-    "ORNN": "layers",
-    "RNN": "layers",
-    "SVDRNN": "layers",
-    "URNN": "layers",
-    "Band": "sets",
-    "ComplexNNRNN": "layers",
-    "ComplexSchur": "sets",
-    "ExpRNN": "layers",
-    "Free": "sets",
-    "FullURNN": "layers",
-    "GatedNNRNN": "layers",
-    "Henaff": "layers",
-    "InputError": "errors",
-    "MissingExtra": "errors",
-    "LongShort": "sets",
-    "OrthRNN": "layers",
-    "Orthogonal": "sets",
-    "RecurrentLayer": "layers",
-    "Schur": "sets",
-    "ScoRNN": "layers",
-    "ScuRNN": "layers",
-    "Set": "sets",
-    "SpectralRNN": "layers",
-    "Stacked": "sets",
-    "Stream": "layers",
-    "constrain": "sets",
-    "export": "training",
-    "fit": "training",
-    "load": "training",
-    "UnitDisc": "sets",
-    "Unitary": "sets",
-    "match": "layers",
-    "param_groups": "training",
-    "penalty": "training",
-    "rebase": "training",
-    "rebase_every": "training",
-    "roles": "training",
-    "save": "training",
-    "soft_orthogonality": "training",
-}
+# room → the public names that live in it
+_NAMES = {
+    "errors": ["InputError", "MissingExtra"],
+    "layers": [
+        "LAYERS", "ENRNN", "EURNN", "GORU", "GRU", "IRNN", "LSTM", "NNRNN", "ORNN", "RNN", "SVDRNN", "URNN",
+        "ComplexNNRNN", "ExpRNN", "FullURNN", "GatedNNRNN", "Henaff", "OrthRNN", "RecurrentLayer", "ScoRNN", "ScuRNN",
+        "SpectralRNN", "Stream",
+    ],
+    "networks": ["NETWORKS", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save"],
+    "optim": [
+        "Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles", "soft_orthogonality",
+    ],
+    "sets": [
+        "SETS", "Band", "ComplexSchur", "Free", "LongShort", "Orthogonal", "Schur", "Set", "Stacked", "UnitDisc",
+        "Unitary", "constrain",
+    ],
+    "training": ["fit"],
+}  # fmt: skip
+_HOME = {name: room for room, names in _NAMES.items() for name in names}
 _ROOMS = (
-    "analysis",
-    "catalogue",
-    "errors",
-    "experiments",
-    "layers",
-    "linalg",
-    "optim",
-    "recurrence",
-    "report",
-    "sets",
-    "studies",
-    "tasks",
-    "training",
-)
+    "analysis", "bench", "catalogue", "contracts", "errors", "experiments", "layers", "linalg", "networks", "optim",
+    "recurrence", "report", "sets", "storage", "studies", "tasks", "training",
+)  # fmt: skip
 
-__all__ = [
-    "ENRNN",
-    "EURNN",
-    "GORU",
-    "GRU",
-    "IRNN",
-    "LSTM",
-    "NNRNN",
-    "ORNN",
-    "RNN",
-    "SVDRNN",
-    "URNN",
-    "Band",
-    "ComplexNNRNN",
-    "ComplexSchur",
-    "ExpRNN",
-    "Free",
-    "FullURNN",
-    "GatedNNRNN",
-    "Henaff",
-    "InputError",
-    "LongShort",
-    "MissingExtra",
-    "OrthRNN",
-    "Orthogonal",
-    "RecurrentLayer",
-    "Schur",
-    "ScoRNN",
-    "ScuRNN",
-    "Set",
-    "SpectralRNN",
-    "Stacked",
-    "Stream",
-    "UnitDisc",
-    "Unitary",
-    "__version__",
-    "constrain",
-    "export",
-    "fit",
-    "load",
-    "match",
-    "param_groups",
-    "penalty",
-    "rebase",
-    "rebase_every",
-    "roles",
-    "save",
-    "soft_orthogonality",
-]
+if not TYPE_CHECKING:  # type checkers see the imports above
+    __all__ = ["__version__", *_HOME]
 
+    def __getattr__(name: str) -> Any:
+        if name in _ROOMS:
+            return import_module(f"kreiss.{name}")
+        if name in _HOME:
+            value = globals()[name] = getattr(import_module(f"kreiss.{_HOME[name]}"), name)
+            return value
+        raise AttributeError(f"module 'kreiss' has no attribute {name!r}")
 
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"kreiss.{name}")
-    if name in _HOME:
-        value = getattr(import_module(f"kreiss.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'kreiss' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *_ROOMS])
+    def __dir__() -> list[str]:
+        return sorted([*__all__, *_ROOMS])

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from kreiss.commands import analyze, data, experiments, listing, runs, train
+from kreiss.commands import analyze, data, experiments, listing, resume, runs
+from kreiss.commands.words import Positive, new_folder
+from kreiss.errors import InputError, in_bytes
 from kreiss.version import __version__
 
 app = cyclopts.App(
@@ -18,9 +20,19 @@ app = cyclopts.App(
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
 )
 
-app.command(train.train)
-app.command(train.resume)
-app.command(train.evaluate, name="eval")
+TRAIN = """Train a network on a task and test it once, at its best validation.
+
+kreiss train copy --model nnrnn --hidden 128 --model.blocks exact --task.delay 200 --steps 1500 --out RUN
+
+Every other setting has a dotted name: --optimiser.radius-penalty 1e-4, --schedule.factor 0.5. `kreiss show config`
+lists them; `kreiss show nnrnn` and `kreiss show copy` list those of a model and of a task. `kreiss resume RUN`
+resumes a run that was interrupted or killed. With `torchrun --nproc-per-node 2 -m kreiss train ...` several
+processes share each batch.
+"""
+
+app.command("kreiss.commands.train:train", name="train", help=TRAIN)  # imported when called: its flags are the settings
+app.command(resume.resume)
+app.command(resume.evaluate, name="eval")
 app.command(experiments.reproduce)
 app.command(experiments.report)
 app.command(experiments.sweep)
@@ -36,9 +48,9 @@ app.register_install_completion_command(help="Install completion for your shell.
 @app.command
 def demo(
     *,
-    delay: train.Positive = 100,
-    hidden: train.Positive = 64,
-    steps: train.Positive = 2000,
+    delay: Positive = 100,
+    hidden: Positive = 64,
+    steps: Positive = 2000,
     seed: int = 0,
     out: Path | None = None,
 ) -> int:
@@ -63,7 +75,7 @@ def demo(
     """
     from kreiss.commands.demo import run
 
-    return run(delay=delay, hidden=hidden, steps=steps, seed=seed, out=out or train.new_folder("demo"))
+    return run(delay=delay, hidden=hidden, steps=steps, seed=seed, out=out or new_folder("demo"))
 
 
 @app.command
@@ -92,7 +104,7 @@ def bench(
     """
     from json import dumps
 
-    from kreiss.training.bench import run
+    from kreiss.bench.run import run
 
     found = run(quick=quick, names=list(work) if work else None, plot=plot)
     if json is not None:
@@ -128,7 +140,7 @@ def export(
     output
         The file to write; by default next to the source.
     """
-    from kreiss.training.export import export_saved
+    from kreiss.networks.export import export_saved
 
     print(export_saved(source, output, to=to, verify=verify, symbols=symbols))
     return 0
@@ -139,7 +151,7 @@ def doctor() -> int:
     """Say in a few lines what is installed and whether the fast kernel runs."""
     import torch
 
-    from kreiss.recurrence import kernel
+    from kreiss.recurrence.plain import kernel
 
     print(f"kreiss {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}")
     print(kernel.status())
@@ -162,7 +174,7 @@ def cite(model: str) -> int:
     if model not in MODELS:
         close = difflib.get_close_matches(model, MODELS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"unknown model {model!r}.{hint} `kreiss list models` shows all.")
+        raise InputError(f"unknown model {model!r}.{hint} `kreiss list models` shows all.")
     print(bibtex(MODELS[model].reference))
     return 0
 
@@ -187,8 +199,6 @@ def main() -> None:
 def _unallocated(error: Exception) -> str:
     """What could not be allocated, if that is what an error of Python's, NumPy's or torch's says."""
     import re
-
-    from kreiss.errors import in_bytes
 
     if found := re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error)):
         return in_bytes(int(found[1]))

@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 import kreiss
-from kreiss.layers import REGISTRY
-from kreiss.layers.complexlayer import ComplexLayer
-from kreiss.sets.orthogonal_methods import METHODS
+from kreiss.layers import LAYERS
+from kreiss.layers.contract.complex import ComplexLayer
+from kreiss.sets.orthogonal import METHODS
 from kreiss.sets.unitary import UNITARY_METHODS
 
 
@@ -48,8 +48,8 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
 }
 
 # name → the layer, with (input_size, hidden_size, num_layers, **options) as torch.nn.RNN
-LAYERS: dict[str, Callable[..., Any]] = {
-    **REGISTRY,
+VARIANTS: dict[str, Callable[..., Any]] = {
+    **LAYERS,
     "nnrnn-paper": lambda *sizes, **options: kreiss.NNRNN(*sizes, blocks="paper", **options),
     "nnrnn-clamped": lambda *sizes, **options: kreiss.NNRNN(*sizes, radius=0.95, **options),
     "enrnn-uncoupled": lambda *sizes, **options: kreiss.ENRNN(*sizes, coupled=False, epsilon=0.0, **options),
@@ -64,7 +64,7 @@ LAYERS: dict[str, Callable[..., Any]] = {
 }
 
 # those built on our own recurrences, and not on torch's gated layers
-OURS = {name: make for name, make in LAYERS.items() if name not in ("lstm", "gru")}
+OURS = {name: make for name, make in VARIANTS.items() if name not in ("lstm", "gru")}
 
 # those of them with gates, which the kernel does not have
 GATED = {name: make for name, make in OURS.items() if name.startswith(("goru", "gatednnrnn"))}

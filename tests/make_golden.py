@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import kreiss
-from catalogue import LAYERS, SETS
+from catalogue import SETS, VARIANTS
 from kreiss.sets.initial import INITIALISERS
 
 FOLDER = Path(__file__).parent / "golden"
@@ -66,7 +66,7 @@ def everything() -> dict[str, dict[str, Any]]:
     return {
         "initialisers": golden_initialisers(),
         "sets": {name: golden_set(make(5)) for name, make in SETS.items()},
-        "layers": {name: golden_layer(make) for name, make in LAYERS.items()},
+        "layers": {name: golden_layer(make) for name, make in VARIANTS.items()},
     }
 
 

@@ -12,10 +12,10 @@ from torch import nn
 import kreiss
 from kreiss import analysis
 from kreiss.errors import InputError
-from kreiss.layers import REGISTRY
+from kreiss.layers import LAYERS
 
 NETWORKS = {
-    **{name: lambda make=make, **options: make(3, 6, **options) for name, make in REGISTRY.items()},
+    **{name: lambda make=make, **options: make(3, 6, **options) for name, make in LAYERS.items()},
     "torch-rnn": lambda **options: nn.RNN(3, 6, **options),
     "torch-gru": lambda **options: nn.GRU(3, 6, **options),
     "torch-lstm": lambda **options: nn.LSTM(3, 6, **options),

@@ -15,12 +15,12 @@ from kreiss import analysis
 from kreiss.commands import figures as figure_verb
 from kreiss.commands.sources import source
 from kreiss.errors import InputError
-from kreiss.layers import REGISTRY
+from kreiss.layers import LAYERS
+from kreiss.networks import RecurrentNetwork
 from kreiss.report import network_findings
 from kreiss.report.analyses import of_network, shown_matrix
 from kreiss.report.figures import FIGURES
 from kreiss.tasks import Adding, Copy, Task
-from kreiss.training import Network
 
 MATRIX_KEYS = ["spectrum", "structure", "memory", "growth", "starts"]
 NETWORK_KEYS = ["gradients", "dependence", "lyapunov", "fixed-points"]
@@ -41,11 +41,11 @@ def short(monkeypatch):
     monkeypatch.setattr(network_findings, "DESCENT", 30)
 
 
-@pytest.mark.parametrize("name", [*REGISTRY, "torch-lstm", "deep"])
+@pytest.mark.parametrize("name", [*LAYERS, "torch-lstm", "deep"])
 def test_every_network_has_findings_with_pictures(name, short):
     torch.manual_seed(0)
     others = {"torch-lstm": lambda: nn.LSTM(2, 6), "deep": lambda: kreiss.NNRNN(2, 4, num_layers=2)}
-    layer = others[name]() if name in others else REGISTRY[name](2, 6)
+    layer = others[name]() if name in others else LAYERS[name](2, 6)
     found = list(of_network(layer, "all"))
     assert [one.key for one in found] == MATRIX_KEYS + NETWORK_KEYS
     assert all("nan" not in one.sentence for one in found)
@@ -156,7 +156,7 @@ def test_the_gradient_of_the_loss_is_that_of_training(model, task, tmp_path):
     folder = trained(tmp_path / "run", task, model)
     (found,) = [one for one in source(folder, "gradients").findings if one.key == "gradients"]
     network = kreiss.load(folder)
-    assert isinstance(network, Network)
+    assert isinstance(network, RecurrentNetwork)
     batch = next(iter(task.held_out("valid", 4)))
     state = network.layer.init_state(4)
     leaves = [part.requires_grad_() for part in (state if isinstance(state, tuple) else (state,))]
@@ -166,12 +166,12 @@ def test_the_gradient_of_the_loss_is_that_of_training(model, task, tmp_path):
 
 
 def test_a_run_whose_data_are_gone_is_driven_by_random_input_and_says_so(run, tmp_path, monkeypatch):
-    from kreiss.training import building
+    from kreiss.training import planning
 
     def gone(config):
         raise InputError("the data must be there; got none. Fetch them.")
 
-    monkeypatch.setattr(building, "make_task", gone)
+    monkeypatch.setattr(planning, "make_task", gone)
     found = source(run, "gradients")
     assert "driven by Gaussian input of variance 1" in found.about
     assert "The run's own data could not be had: the data must be there" in found.about
@@ -188,7 +188,7 @@ def test_a_figure_of_trained_networks_takes_runs(run, tmp_path):
 def test_the_gradients_of_one_short_training_are_measured_on_its_way(monkeypatch):
     monkeypatch.setitem(
         figure_verb.SHORT, "gradients",
-        ("nnrnn", "copy", {"hidden": 6, "steps": 6, "task.delay": 3, "log_every": 1, "optimiser.radius": 1.0}),
+        ("nnrnn", "copy", {"hidden": 6, "steps": 6, "task.delay": 3, "log_every": 1, "optimiser.radius_penalty": 1.0}),
     )  # fmt: skip
     history = figure_verb.gradient_history(0.958, moments=2)
     assert history.updates == [3, 6]

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import kreiss
-from catalogue import ELMAN, FREE, LAYERS, OURS, SETS, units
+from catalogue import ELMAN, FREE, OURS, SETS, VARIANTS, units
 from kreiss import Free, InputError, Orthogonal, Schur, Stacked, cli
+from kreiss.networks import RecurrentNetwork
 from kreiss.tasks import Copy
-from kreiss.training import Network, evaluate
+from kreiss.training import evaluate
 
 NAN, INF = float("nan"), float("inf")
 # those whose recurrent matrix is computed, so that assigning to it goes through the set
@@ -107,20 +108,20 @@ def test_every_set_refuses_an_impossible_size(name, n, kind):
         SETS[name](n)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("argument", ["input_size", "hidden_size", "num_layers"])
 @pytest.mark.parametrize(("size", "kind"), [(0, InputError), (-3, InputError), (2.5, TypeError), ("4", TypeError)])
 def test_every_layer_refuses_an_impossible_size(name, argument, size, kind):
     sizes = {"input_size": 3, "hidden_size": 4, "num_layers": 1, argument: size}
     with refused(rf"^`{argument}` must be .*; got {argument}={size!r}.*\. Pass", kind=kind):
-        LAYERS[name](*sizes.values())
+        VARIANTS[name](*sizes.values())
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize(("size", "kind"), [(-1, InputError), (2.5, TypeError)])
 def test_a_state_for_an_impossible_batch_is_refused(name, size, kind):
     with refused(rf"^`batch_size` must be .*; got batch_size={size}", kind=kind):
-        LAYERS[name](3, 4).init_state(size)
+        VARIANTS[name](3, 4).init_state(size)
 
 
 def test_more_reflections_than_add_anything_are_refused():
@@ -177,7 +178,7 @@ NAMES = {
     "glorott": ("initialiser of Free", "glorot", lambda v: kreiss.RNN(3, 4, init=v)),
     "modrelo": ("nonlinearity", "modrelu", lambda v: kreiss.RNN(3, 4, nonlinearity=v)),
     "Cayley": ("retraction", "cayley", lambda v: Orthogonal(4, retraction=v)),
-    "men": ("reduction", "mean", lambda v: kreiss.penalty(kreiss.NNRNN(3, 4), 1.0, reduction=v)),
+    "men": ("reduction", "mean", lambda v: kreiss.radius_penalty(kreiss.NNRNN(3, 4), 1.0, reduction=v)),
     "fre": ("radius", "free", lambda v: Schur(4, radius=v)),
 }
 
@@ -353,24 +354,24 @@ def test_the_pair_of_an_lstm_as_state_of_a_plain_layer_is_refused(name):
         layer(torch.zeros(5, 2, 3), kreiss.LSTM(3, 4).init_state(2))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_step_of_a_bidirectional_layer_is_refused(name):
-    layer = LAYERS[name](3, 4, bidirectional=True)
+    layer = VARIANTS[name](3, 4, bidirectional=True)
     with refused(r"^`step` .* one direction; got bidirectional=True, .*\. Use forward\(\)", keeps=layer):
         layer.step(torch.zeros(2, 3))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("rank", [0, 3])
 def test_a_step_of_a_whole_sequence_is_refused(name, rank):
-    layer = LAYERS[name](3, 4)
+    layer = VARIANTS[name](3, 4)
     with refused(rf"^`x` must be 1-D or 2-D, one time step; got {rank}-D\. Use forward\(\)", keeps=layer):
         layer.step(torch.zeros((5, 2, 3)[:rank]))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_step_of_what_is_not_a_tensor_is_refused(name):
-    layer = LAYERS[name](3, 4)
+    layer = VARIANTS[name](3, 4)
     with refused(r"^`x` must be a .*Tensor; got ndarray\.", keeps=layer, kind=TypeError):
         layer.step(np.zeros((2, 3), np.float32))
 
@@ -570,23 +571,23 @@ def test_a_free_tensor_of_another_shape_is_refused(name):
 
 # ---------------------------------------------------------------- state_dicts
 
-# what is wrong → a layer whose state_dict does not fit LAYERS[name](3, 4)
+# what is wrong → a layer whose state_dict does not fit VARIANTS[name](3, 4)
 STRANGERS = {
     "another architecture": lambda name: (kreiss.ExpRNN if name.startswith("nnrnn") else kreiss.NNRNN)(3, 4),
     "gates": lambda name: (kreiss.GRU if name == "lstm" else kreiss.LSTM)(3, 4),
-    "input_size": lambda name: LAYERS[name](5, 4),
-    "hidden_size": lambda name: LAYERS[name](3, 5),
-    "more layers": lambda name: LAYERS[name](3, 4, 2),
-    "two directions": lambda name: LAYERS[name](3, 4, bidirectional=True),
-    "no bias": lambda name: LAYERS[name](3, 4, bias=False),
+    "input_size": lambda name: VARIANTS[name](5, 4),
+    "hidden_size": lambda name: VARIANTS[name](3, 5),
+    "more layers": lambda name: VARIANTS[name](3, 4, 2),
+    "two directions": lambda name: VARIANTS[name](3, 4, bidirectional=True),
+    "no bias": lambda name: VARIANTS[name](3, 4, bias=False),
 }
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "in a Sequential"])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("case", STRANGERS)
 def test_a_state_dict_that_does_not_fit_changes_nothing(name, case, nested):
-    layer, stranger = LAYERS[name](3, 4), STRANGERS[case](name)
+    layer, stranger = VARIANTS[name](3, 4), STRANGERS[case](name)
     if nested:
         layer, stranger = nn.Sequential(layer, nn.Linear(4, 2)), nn.Sequential(stranger, nn.Linear(4, 2))
     problem = "(missing keys|unexpected keys|other shapes for|another kind of set in)"
@@ -594,17 +595,17 @@ def test_a_state_dict_that_does_not_fit_changes_nothing(name, case, nested):
         layer.load_state_dict(stranger.state_dict())
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_state_dict_of_other_sizes_is_refused_also_when_loaded_leniently(name):
-    layer = LAYERS[name](3, 4)
+    layer = VARIANTS[name](3, 4)
     with refused(r"other shapes for \['weight_ih_l0'.*\]\. Load", keeps=layer):
-        layer.load_state_dict(LAYERS[name](5, 4).state_dict(), strict=False)
+        layer.load_state_dict(VARIANTS[name](5, 4).state_dict(), strict=False)
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "in a Sequential"])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_state_dict_of_a_newer_version_changes_nothing(name, nested):
-    layer, newer = LAYERS[name](3, 4), LAYERS[name](3, 4)
+    layer, newer = VARIANTS[name](3, 4), VARIANTS[name](3, 4)
     if nested:
         layer, newer = nn.Sequential(layer, nn.Linear(4, 2)), nn.Sequential(newer, nn.Linear(4, 2))
     state = newer.state_dict()
@@ -659,11 +660,11 @@ def test_a_state_dict_gives_the_matrix_it_was_saved_from_or_is_refused(case):
 # ---------------------------------------------------------------- from and to torch
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("given", [None, nn.Linear(3, 4), "rnn"], ids=["None", "Linear", "str"])
 def test_from_torch_refuses_what_is_not_a_recurrent_layer(name, given):
     wanted = {"lstm": "LSTM", "gru": "GRU"}.get(name, "RNN")
-    make = type(LAYERS[name](3, 4)).from_torch
+    make = type(VARIANTS[name](3, 4)).from_torch
     with refused(rf"must be a torch.nn.{wanted}; got {type(given).__name__}\. Pass the layer", kind=TypeError):
         make(given)
 
@@ -772,12 +773,12 @@ def test_param_groups_refuses_negative_rates(argument, value):
 @pytest.mark.parametrize("value", [-1e-3, NAN])
 def test_penalty_refuses_a_negative_weight(value):
     layer = kreiss.NNRNN(3, 4)
-    with refused(rf"^`radius` must be at least 0; got radius={value}\. Pass δ ≥ 0", keeps=layer):
-        kreiss.penalty(layer, value)
+    with refused(rf"^`weight` must be at least 0; got weight={value}\. Pass δ ≥ 0", keeps=layer):
+        kreiss.radius_penalty(layer, value)
 
 
 def test_evaluate_on_no_sequences_is_refused_and_leaves_the_mode_as_it_was():
-    network = Network(kreiss.RNN(10, 4), 9, symbols=10).train()
+    network = RecurrentNetwork(kreiss.RNN(10, 4), 9, symbols=10).train()
     with refused(r"`batch` must be at least 1; got batch=0\.", keeps=network):
         evaluate(network, Copy(3), batch=0)
     assert network.training

@@ -16,10 +16,11 @@ from rich.console import Console
 import kreiss
 import scripts
 from kreiss import cli
-from kreiss.recurrence import cell
-from kreiss.training import bench, roofline
-from kreiss.training.allocation import peak_bytes
-from kreiss.training.contenders import GEOTORCH, LAYER, WORKS, GeotorchLoop, Work, contenders
+from kreiss.bench import roofline
+from kreiss.bench import run as bench
+from kreiss.bench.allocation import peak_bytes
+from kreiss.bench.contenders import GEOTORCH, LAYER, WORKS, GeotorchLoop, Work, contenders
+from kreiss.recurrence import run_plain
 
 ROOT = Path(__file__).parents[1]
 TINY = (Work("tiny", 2, 12, 4, 2, rounds=9), Work("letters", 2, 6, 4, 5, symbols=True, rounds=2))
@@ -115,7 +116,7 @@ def test_the_loop_of_geotorch_is_the_orthogonal_recurrence():
         loop.bias.normal_()
     matrix = loop.recurrent.weight
     assert kreiss.Orthogonal(6).contains(matrix, 1e-5)
-    expected = cell(
+    expected = run_plain(
         x, loop.drive.weight, matrix, x.new_zeros(2, 6), bias=loop.bias, nonlinearity="modrelu"
     )  # fmt: skip
     for one, other in zip(loop(x), expected, strict=True):
@@ -197,45 +198,29 @@ def test_without_matplotlib_the_message_names_the_extra(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")  # it sets this itself; here it is taken back
-        return scripts.script("long_sequences")
+    return scripts.script("long_sequences")
 
 
-def test_the_page_of_measurements_is_what_the_script_makes_of_the_results(script, tmp_path, monkeypatch):
-    page = script.TABLE.read_text()
-    monkeypatch.setattr(script, "ROOT", tmp_path)
-    monkeypatch.setattr(script, "TABLE", tmp_path / "page.md")
-    script.table()
-    assert script.TABLE.read_text() == page
+def test_the_page_of_measurements_is_what_the_script_makes_of_the_results(script):
+    results, bench = script.read(script.RESULTS), script.read(script.BENCH)
+    assert script.table(results, bench) == script.TABLE.read_text()
 
 
-def test_what_was_not_run_is_shown_as_not_run(script, tmp_path, monkeypatch):
-    for name in ("RESULTS", "BENCH", "TABLE"):
-        monkeypatch.setattr(script, name, tmp_path / name)
-    monkeypatch.setattr(script, "ROOT", tmp_path)
-    script.table()
-    parts = script.TABLE.read_text().split("### ")[1:]
+def test_what_was_not_run_is_shown_as_not_run(script, tmp_path):
+    parts = script.table(script.read(tmp_path / "none.json"), {}).split("### ")[1:]
     assert len(parts) == 5
     assert all(part.strip().endswith("not run") for part in parts)
 
 
-def test_numbers_of_every_part_reach_the_page(script, screen, tmp_path, monkeypatch):
+def test_numbers_of_every_part_reach_the_page(script, screen):
     found = {
         "time": script.measure_time((2, 4), rounds=2, widths=(4,)),
         "memory": {"peak_by_states": {"100": 1.5}, "psMNIST": {"kreiss": {"counted": 1.25, "resident": 1.75}}},
         "recompute": script.measure_recompute(rounds=2, lengths=(4, 9)),
         "compile": {"seconds": {"20": 3.0, "2000": 3.5}, "ratio": 1.17},
     }
-    for name in ("RESULTS", "BENCH", "TABLE"):
-        monkeypatch.setattr(script, name, tmp_path / name)
-    monkeypatch.setattr(script, "ROOT", tmp_path)
-    script.RESULTS.write_text(
-        json.dumps({part: {**entry, "machine": bench.machine()} for part, entry in found.items()})
-    )
-    script.BENCH.write_text(json.dumps(run(screen)))
-    script.table()
-    page = script.TABLE.read_text()
+    results = {part: {**entry, "machine": bench.machine()} for part, entry in found.items()}
+    page = script.table(*json.loads(json.dumps([results, run(screen)])))
     assert "not run" not in page
     for shown in ("1.50×", "1.25× | 1.75×", "1.17", "tiny (2, 12, 4, 2)", "| layer / nn.LSTM |"):
         assert shown in page

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 import kreiss
 from catalogue import COMPLEX, STRUCTURED
 from kreiss import linalg
-from kreiss.layers import REGISTRY
-from kreiss.layers.complexlayer import ProductLayer
+from kreiss.layers import LAYERS
+from kreiss.networks import RecurrentNetwork
 from kreiss.recurrence import reference_only
 from kreiss.sets import initial
-from kreiss.training import Network
 
 F64 = torch.float64
 double: dict[str, Any] = {"dtype": F64}
@@ -416,7 +415,6 @@ def test_large_layers_apply_the_product_and_small_ones_the_matrix_and_say_so(mak
 
 def test_a_frozen_layer_applies_the_matrix_and_says_so():
     layer = kreiss.URNN(3, 4, structured=True)
-    assert isinstance(layer, ProductLayer)
     assert "applied='structured'" in repr(layer)
     assert "applied='dense'" in repr(layer.freeze())
 
@@ -483,7 +481,7 @@ def test_smoothing_in_fullurnn_is_that_of_the_gradient_of_its_matrix():
 
 @pytest.mark.parametrize("name", ["exprnn", "nnrnn", "complexnnrnn"])
 def test_smoothing_by_gradient_works_for_every_matrix_around_a_base_point(name):
-    layers = [REGISTRY[name](2, 4, 2, init="random", generator=seeded(0), **double) for _ in range(2)]
+    layers = [LAYERS[name](2, 4, 2, init="random", generator=seeded(0), **double) for _ in range(2)]
     optimizers = [
         kreiss.optim.Stiefel(layer, lr=1e-3, alpha=0.9, smooth=smooth)
         for layer, smooth in zip(layers, ("gradient", "coordinates"), strict=True)
@@ -652,7 +650,7 @@ def test_what_does_not_fit_is_refused_with_a_remedy(make, message):
 
 def count(layer: nn.Module, output: int) -> int:
     """With a linear readout of the 2N reals."""
-    return sum(parameter.numel() for parameter in Network(layer, output).parameters())
+    return sum(parameter.numel() for parameter in RecurrentNetwork(layer, output).parameters())
 
 
 META = {"device": "meta"}
@@ -697,9 +695,9 @@ def test_urnn_has_seven_numbers_per_unit_in_its_matrix():
         assert sum(getattr(layer, name).numel() for name in layer.free_roles()) == 7 * n
 
 
-@pytest.mark.parametrize("name", [name for name in REGISTRY if name in COMPLEX])
+@pytest.mark.parametrize("name", [name for name in LAYERS if name in COMPLEX])
 def test_match_counts_a_readout_of_both_parts(name):
-    n = kreiss.match(name, 20_000, input_size=10, output_size=9)
+    n = kreiss.hidden_size_for(name, 20_000, input_size=10, output_size=9)
     sizes = {m: abs(count(COMPLEX[name](10, m, **META), 9) - 20_000) for m in (n - 1, n, n + 1)}
     assert min(sizes, key=sizes.__getitem__) == n
 

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from kreiss.errors import InputError
-from kreiss.layers import REGISTRY
-from kreiss.training.building import make_network, make_task, planned
-from kreiss.training.config import Config, read_settings, resolved, scalar, words, written
+from kreiss.layers import LAYERS
+from kreiss.settings import Config
+from kreiss.training.config import read_settings, resolved, scalar, words, written
+from kreiss.training.planning import make_network, make_task, planned
 from kreiss.training.presets import preset_named
 
 # ---------------------------------------------------------------- names
@@ -177,7 +178,7 @@ def test_a_length_that_is_given_takes_the_place_of_the_published_one():
     assert resolved(preset_named("001/table1/nnrnn-150", {"steps": 7}), {"steps": 7}).epochs is None
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", LAYERS)
 def test_every_network_is_built_with_layers_directions_embedding_and_dropout(name):
     shape = {"layers": 2, "bidirectional": True, "embedding": 3, "dropout": 0.5, "model.dtype": "float64", "hidden": 4}
     config = resolved({"model": name, **shape})

@@ -16,11 +16,11 @@ from torch.nn.utils import prune
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import kreiss
-from catalogue import ELMAN, FREE, LAYERS, OURS, state_of, width
+from catalogue import ELMAN, FREE, OURS, VARIANTS, state_of, width
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
-every_layer = pytest.mark.parametrize("name", LAYERS)
+every_layer = pytest.mark.parametrize("name", VARIANTS)
 our_layer = pytest.mark.parametrize("name", OURS)
 shapes = pytest.mark.parametrize(("num_layers", "bidirectional"), [(1, False), (1, True), (2, True), (3, False)])
 batch_firsts = pytest.mark.parametrize("batch_first", [False, True], ids=["time", "batch"])
@@ -33,7 +33,7 @@ IN, HIDDEN = 3, 4
 
 def build(name: str, num_layers: int = 1, **options: object) -> nn.Module:
     """A float64 layer with every parameter off its start, where many are zero and would hide a fault."""
-    layer = LAYERS[name](IN, HIDDEN, num_layers, **{**double, **options})
+    layer = VARIANTS[name](IN, HIDDEN, num_layers, **{**double, **options})
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -102,7 +102,7 @@ def test_unbatched_input_equals_a_batch_of_one(name, num_layers, bidirectional):
 @every_layer
 def test_batch_first_turns_input_and_output_and_never_the_state(name, num_layers, bidirectional):
     layer = build(name, num_layers, bidirectional=bidirectional)
-    turned = LAYERS[name](IN, HIDDEN, num_layers, bidirectional=bidirectional, batch_first=True, **double)
+    turned = VARIANTS[name](IN, HIDDEN, num_layers, bidirectional=bidirectional, batch_first=True, **double)
     turned.load_state_dict(layer.state_dict())
     x, state = sequence(5, 2), a_state(layer, 2)
     out, *last = outputs(turned, x.transpose(0, 1), state)
@@ -193,7 +193,7 @@ def test_each_packed_sequence_runs_as_if_alone_and_its_state_is_in_the_callers_o
 @every_layer
 def test_the_reverse_direction_starts_at_each_sequences_own_end(name):
     layer = build(name, bidirectional=True)
-    backwards = LAYERS[name](IN, HIDDEN, **double)  # one direction, with the parameters of the second
+    backwards = VARIANTS[name](IN, HIDDEN, **double)  # one direction, with the parameters of the second
     theirs = layer.state_dict()
     backwards.load_state_dict({key: theirs[key.replace("l0", "l0_reverse")] for key in backwards.state_dict()})
     sequences, x = packed(LENGTHS)
@@ -227,7 +227,7 @@ def test_dropout_acts_in_training_only(name):
 @every_layer
 def test_dropout_on_a_single_layer_does_nothing_and_says_so(name):
     with pytest.warns(UserWarning, match="dropout.*num_layers=1"):
-        layer = LAYERS[name](IN, HIDDEN, dropout=0.5)
+        layer = VARIANTS[name](IN, HIDDEN, dropout=0.5)
     x = torch.randn(5, 2, IN)
     assert torch.equal(layer.train()(x)[0], layer.eval()(x)[0])
 
@@ -407,7 +407,7 @@ def test_assigning_a_matrix_outside_the_set_is_refused_and_changes_nothing(name)
 @shapes
 @every_layer
 def test_one_seed_gives_one_layer(name, num_layers, bidirectional):
-    seeded = lambda seed, **options: LAYERS[name](  # noqa: E731
+    seeded = lambda seed, **options: VARIANTS[name](  # noqa: E731
         IN,
         HIDDEN,
         num_layers,
@@ -431,7 +431,7 @@ def test_one_seed_gives_one_layer_whatever_its_dtype(name):
 
 @every_layer
 def test_reset_parameters_draws_a_new_layer(name):
-    layer, fresh = build(name, 2), LAYERS[name](IN, HIDDEN, 2, generator=torch.Generator().manual_seed(5), **double)
+    layer, fresh = build(name, 2), VARIANTS[name](IN, HIDDEN, 2, generator=torch.Generator().manual_seed(5), **double)
     layer.reset_parameters(torch.Generator().manual_seed(5))
     exactly(layer.state_dict(), fresh.state_dict())
 
@@ -448,7 +448,7 @@ def _memory_full_of_nan():
 @every_layer
 def test_initial_values_never_come_from_uninitialised_memory(name):
     assert torch.empty(3).isnan().all()
-    layer = LAYERS[name](IN, HIDDEN, 2, bidirectional=True)
+    layer = VARIANTS[name](IN, HIDDEN, 2, bidirectional=True)
     assert all(tensor.isfinite().all() for tensor in layer.state_dict().values())
 
 
@@ -458,11 +458,11 @@ def test_initial_values_never_come_from_uninitialised_memory(name):
 @every_layer
 def test_a_layer_is_built_on_meta_and_gets_its_values_later(name):
     options = {"num_layers": 2, "bidirectional": True, **double}
-    layer = LAYERS[name](IN, HIDDEN, **options, device="meta")
+    layer = VARIANTS[name](IN, HIDDEN, **options, device="meta")
     assert {tensor.device.type for tensor in layer.state_dict().values()} == {"meta"}
     layer = spoil(layer.to_empty(device="cpu"))
     layer.reset_parameters(torch.Generator().manual_seed(5))
-    fresh = LAYERS[name](IN, HIDDEN, **options, generator=torch.Generator().manual_seed(5))
+    fresh = VARIANTS[name](IN, HIDDEN, **options, generator=torch.Generator().manual_seed(5))
     exactly(layer.state_dict(), fresh.state_dict())
     assert_same_outputs(layer, fresh)
 
@@ -470,7 +470,7 @@ def test_a_layer_is_built_on_meta_and_gets_its_values_later(name):
 @every_layer
 def test_a_layer_is_built_under_the_meta_device_context(name):
     with torch.device("meta"):
-        layer = LAYERS[name](IN, HIDDEN, **double)
+        layer = VARIANTS[name](IN, HIDDEN, **double)
     layer = spoil(layer.to_empty(device="cpu"))
     trained = build(name)
     layer.load_state_dict(trained.state_dict())
@@ -480,14 +480,14 @@ def test_a_layer_is_built_under_the_meta_device_context(name):
 @every_layer
 def test_a_layer_on_meta_takes_the_tensors_of_a_state_dict_themselves(name):
     trained = build(name, 2)
-    layer = LAYERS[name](IN, HIDDEN, 2, device="meta", **double)
+    layer = VARIANTS[name](IN, HIDDEN, 2, device="meta", **double)
     layer.load_state_dict(trained.state_dict(), assign=True)
     assert_same_outputs(layer, trained)
 
 
 @every_layer
 def test_a_layer_on_meta_says_the_shapes_of_its_outputs(name):
-    layer = LAYERS[name](IN, HIDDEN, 2, bidirectional=True, device="meta")
+    layer = VARIANTS[name](IN, HIDDEN, 2, bidirectional=True, device="meta")
     out, *state = outputs(layer, torch.empty(5, 2, IN, device="meta"))
     assert (out.shape, out.device.type) == ((5, 2, 2 * width(name, HIDDEN)), "meta")
     assert {tensor.shape for tensor in state} == {(4, 2, width(name, HIDDEN))}
@@ -596,7 +596,7 @@ def test_a_foreign_state_dict_is_refused_and_changes_nothing(name):
     wrong = {key: torch.zeros_like(value) for key, value in before.items()}
     wrong["stranger"] = torch.zeros(2)
     missing = {key: torch.zeros_like(value) for key, value in list(before.items())[1:]}
-    larger = LAYERS[name](IN, HIDDEN + 1, **double).state_dict()
+    larger = VARIANTS[name](IN, HIDDEN + 1, **double).state_dict()
     for state_dict in (wrong, missing, larger):
         with pytest.raises(kreiss.InputError, match="the layer was left unchanged"):
             layer.load_state_dict(state_dict)
@@ -615,7 +615,7 @@ def relative_error(found: list[torch.Tensor], expected: list[torch.Tensor]) -> f
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @every_layer
 def test_output_state_and_gradients_have_the_dtype_of_the_layer(name, dtype):
-    layer = LAYERS[name](IN, HIDDEN, 2, dtype=dtype)
+    layer = VARIANTS[name](IN, HIDDEN, 2, dtype=dtype)
     found = outputs(layer, torch.randn(5, 2, IN, dtype=dtype))
     found[0].sum().backward()
     tensors = (*found, *layer.parameters(), *(parameter.grad for parameter in layer.parameters()))
@@ -785,7 +785,7 @@ held_layer = pytest.mark.parametrize("name", HELD)
 
 @held_layer
 def test_unlike_torchs_orthogonal_it_works_on_meta(name):
-    layer = spoil(LAYERS[name](IN, HIDDEN, device="meta", **double).to_empty(device="cpu"))
+    layer = spoil(VARIANTS[name](IN, HIDDEN, device="meta", **double).to_empty(device="cpu"))
     layer.reset_parameters()
     assert layer.constraint_error() < 1e-12
     assert layer(sequence(5, 2))[0].isfinite().all()

@@ -22,10 +22,11 @@ import pytest
 from kreiss import InputError
 from kreiss.cli import main
 from kreiss.errors import MissingExtra
-from kreiss.tasks import Characters, Pixels, data
-from kreiss.tasks.archives import unpack
-from kreiss.tasks.data import DataSet
-from kreiss.tasks.download import PIECE
+from kreiss.tasks import Characters, Pixels
+from kreiss.tasks.sources import data
+from kreiss.tasks.sources.archives import unpack
+from kreiss.tasks.sources.data import DataSet
+from kreiss.tasks.sources.download import PIECE
 
 CONTENT = {"one.txt": np.random.RandomState(0).bytes(100_000), "two.txt": b"two\n"}
 SUMS = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
@@ -275,7 +276,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(here, tiny, monkeypatch
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kreiss.tasks.download.shutil.copyfileobj", full)
+    monkeypatch.setattr("kreiss.tasks.sources.download.shutil.copyfileobj", full)
     assert "must take the download of one.txt; got No space left on device" in refused(data.fetch, "tiny")
     assert (here / "cache" / "tiny" / "two.txt").read_bytes() == CONTENT["two.txt"]
     assert not (here / "cache" / "tiny" / "one.txt").exists()

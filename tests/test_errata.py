@@ -13,7 +13,7 @@ from scipy.linalg import expm, expm_frechet
 
 from kreiss import analysis, experiments, linalg
 from kreiss.experiments.nnrnn import BITS, SHARES
-from kreiss.optim import cayley_step
+from kreiss.optim.stiefel import cayley_step
 from kreiss.sets import initial
 
 RNG = np.random.default_rng(0)

@@ -260,8 +260,8 @@ def test_every_table_and_figure_with_runs_stands_on_the_page_of_experiments():
 
 
 def test_the_table_of_learned_structure_is_what_was_measured():
-    runs = json.loads(STRUCTURE.FOUND.read_text(encoding="utf-8"))
-    assert STRUCTURE.PAGE.read_text(encoding="utf-8") == STRUCTURE.table(runs)
+    runs = json.loads(STRUCTURE.RESULTS.read_text(encoding="utf-8"))
+    assert STRUCTURE.TABLE.read_text(encoding="utf-8") == STRUCTURE.table(runs)
     copying = [run for run in runs if run["role"] == "copy"]
     printed = experiment("001/fig3-copy").rows[0].settings["optimiser.coupling_decay"]
     assert all(run["departure"] > 2 for run in copying if run["decay"] == printed)

@@ -13,26 +13,27 @@ from kreiss.errors import InputError
 from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, experiment, names, row
 from kreiss.experiments.nnrnn import RATES
 from kreiss.experiments.parts import PARAMETERS, UNITS
-from kreiss.layers import REGISTRY
+from kreiss.layers import LAYERS
+from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.report.figures import FIGURES
+from kreiss.settings import Config
 from kreiss.studies import sweeping
 from kreiss.studies.jobs import differences, job_of, jobs_of
 from kreiss.tasks import TASKS
-from kreiss.training.building import make_network, make_task
-from kreiss.training.config import Config, own_options, resolved
+from kreiss.training.config import own_options, resolved
 from kreiss.training.distributed import Processes
-from kreiss.training.loop import Training
-from kreiss.training.model import Network
+from kreiss.training.loop import Supervised
+from kreiss.training.planning import make_network, make_task
 from scripts import script
 
-ROWS = [(made, one) for made in EXPERIMENTS.values() for one in made.rows if one.settings["model"] in REGISTRY]
+ROWS = [(made, one) for made in EXPERIMENTS.values() for one in made.rows if one.settings["model"] in LAYERS]
 by_row = pytest.mark.parametrize(("made", "one"), ROWS, ids=[f"{made.name}/{one.name}" for made, one in ROWS])
 by_experiment = pytest.mark.parametrize("made", EXPERIMENTS.values(), ids=lambda made: made.name)
 
 # published counts are rounded, and some leave out a bias or the readout
 CLOSE = 0.035
 ONLY = ("rnn", "nnrnn", "nnrnn-exact")
-SEARCH = script("learning_rates")
+RATE_SEARCH = script("learning_rates")
 
 
 class Sizes:
@@ -52,9 +53,11 @@ def count(config: Config) -> int:
     """Trained parameters, without a number in memory."""
     task, model = Sizes(config), config.model
     given = {"device": "meta", "dtype": torch.float32, **own_options(model)}
-    layer = REGISTRY[model.name](model.embedding or task.input_size, model.hidden, model.layers, **given)
+    layer = LAYERS[model.name](model.embedding or task.input_size, model.hidden, model.layers, **given)
     symbols = task.input_size if task.symbols else 0
-    network = Network(layer, task.output_size, answers=task.answers, symbols=symbols, embedding=model.embedding)
+    network = RecurrentNetwork(
+        layer, task.output_size, answers=task.answers, symbols=symbols, embedding=model.embedding
+    )
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
@@ -113,7 +116,7 @@ def as_published(name):
 
 def test_the_penalty_of_the_release_sums_over_blocks():
     config = as_published("release/ptb/nnrnn-150")
-    assert (config.optimiser.radius, config.optimiser.reduction) == (1e-4, "sum")
+    assert (config.optimiser.radius_penalty, config.optimiser.reduction) == (1e-4, "sum")
 
 
 def test_what_is_not_printed_is_as_in_the_releases():
@@ -161,7 +164,7 @@ def test_every_row_takes_two_steps_at_smoke_scale(made, one, files):
     path = {"task.path": str(files / "fsdd")} if one.settings["task"] == "frames" else {}
     config = job_of(made, one, "smoke", 0, path).config
     task = make_task(config)
-    training = Training(make_network(config, task), task, config, Processes(torch.device("cpu")))
+    training = Supervised(make_network(config, task), task, config, Processes(torch.device("cpu")))
     losses = [training.update().loss for _ in range(2)]
     assert training.done
     assert all(loss == loss for loss in losses)
@@ -177,7 +180,7 @@ def test_rows_that_are_compared_at_equal_parameters_still_are_at_a_smaller_scale
         assert all(made.settings(one, scale)["hidden"] == one.settings["hidden"] for one in made.rows)
         return
     compared = [one for one in made.rows if PARAMETERS in one.columns and one.settings["model"] not in ("eurnn",)]
-    compared = [one for one in compared if one.settings["model"] in REGISTRY and one.counted is None]
+    compared = [one for one in compared if one.settings["model"] in LAYERS and one.counted is None]
     counts = [count(resolved(made.settings(one, scale))) for one in compared]
     assert all(counted == pytest.approx(counts[0], rel=CLOSE) for counted in counts)
 
@@ -200,12 +203,13 @@ def test_the_difference_of_a_scale_is_all_that_differs(made, one):
 @pytest.mark.parametrize("chunk", RATES)
 @pytest.mark.parametrize("network", RATES[150])
 def test_the_rate_of_a_network_is_the_best_of_the_recorded_search(network, chunk):
-    assert RATES[chunk][network] == SEARCH.best(network, chunk)
-    assert set(SEARCH.found(network, chunk)) == set(SEARCH.tried(network))
+    search = RATE_SEARCH.Search()
+    assert RATES[chunk][network] == search.best(network, chunk)
+    assert set(search.bits(network, chunk)) == set(RATE_SEARCH.tried(network))
 
 
 def test_the_page_of_rates_is_what_the_search_says():
-    assert SEARCH.PAGE.read_text(encoding="utf-8") == SEARCH.table()
+    assert RATE_SEARCH.TABLE.read_text(encoding="utf-8") == RATE_SEARCH.table(RATE_SEARCH.Search())
 
 
 # ---------------------------------------------------------------- names and keys

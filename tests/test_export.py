@@ -18,10 +18,10 @@ from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
 import kreiss
-from catalogue import COMPLEX, LAYERS, OURS
+from catalogue import COMPLEX, OURS, VARIANTS
 from kreiss import InputError, cli
-from kreiss.training.export import CHECKED_AT, export_saved
-from kreiss.training.scanned import Scanned
+from kreiss.networks.export import CHECKED_AT, export_saved
+from kreiss.networks.scanned import Scanned
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
@@ -351,9 +351,9 @@ def assert_file_equals(path: Path, model: nn.Module, *inputs: torch.Tensor) -> N
 
 
 @to_format
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_every_layer_becomes_a_file_that_computes_the_same_at_any_time_and_batch(name, to, tmp_path):
-    model = moved(LAYERS[name](IN, HIDDEN))
+    model = moved(VARIANTS[name](IN, HIDDEN))
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     done = kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True)
     assert done.checked_at == CHECKED_AT
@@ -369,7 +369,7 @@ def test_every_layer_becomes_a_file_that_computes_the_same_at_any_time_and_batch
 @to_format
 @pytest.mark.parametrize("name", ["nnrnn", "lstm", "gru"])
 def test_layers_on_one_another_in_both_directions_batch_first_are_exported(name, to, tmp_path):
-    model = moved(LAYERS[name](IN, HIDDEN, 2, bidirectional=True, batch_first=True, dropout=0.5))
+    model = moved(VARIANTS[name](IN, HIDDEN, 2, bidirectional=True, batch_first=True, dropout=0.5))
     path = kreiss.export(model, tmp_path / FORMATS[to], to=to).path
     assert_file_equals(path, model.eval(), *(torch.randn(*sizes, IN) for sizes in SIZES))
 
@@ -377,10 +377,10 @@ def test_layers_on_one_another_in_both_directions_batch_first_are_exported(name,
 @to_format
 @pytest.mark.parametrize("name", ["nnrnn", "exprnn", "lstm"])
 def test_a_whole_network_is_exported(name, to, tmp_path):
-    model = moved(Reader(LAYERS[name](IN, HIDDEN)))
+    model = moved(Reader(VARIANTS[name](IN, HIDDEN)))
     done = kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True)
     assert_file_equals(done.path, model, *(torch.randn(*sizes, IN) for sizes in SIZES))
-    assert isinstance(model.layer, type(LAYERS[name](IN, HIDDEN)))
+    assert isinstance(model.layer, type(VARIANTS[name](IN, HIDDEN)))
 
 
 @to_format
@@ -440,9 +440,9 @@ def test_the_onnx_file_names_its_input_and_both_open_dimensions(tmp_path):
 
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
     path = tmp_path / "model.pt2"
-    honest = LAYERS["nnrnn"](IN, HIDDEN)
+    honest = VARIANTS["nnrnn"](IN, HIDDEN)
     # the module; the package's attribute of that name is the function
-    monkeypatch.setattr(sys.modules["kreiss.training.export"], "_plain", lambda model: moved(model.freeze()))
+    monkeypatch.setattr(sys.modules["kreiss.networks.export"], "_plain", lambda model: moved(model.freeze()))
     with pytest.raises(InputError, match=r"must compute what the model does; got a difference of .* beyond"):
         kreiss.export(honest, path, to="torch", verify=True)
     assert list(tmp_path.iterdir()) == []
@@ -476,7 +476,7 @@ def test_what_is_not_a_module_cannot_be_exported(tmp_path):
 def _saved(monkeypatch):
     """`kreiss.load` gives one layer, whatever it is asked for."""
     layer = kreiss.NNRNN(IN, HIDDEN)
-    monkeypatch.setattr(sys.modules["kreiss.training.export"], "load", lambda source: layer)
+    monkeypatch.setattr(sys.modules["kreiss.networks.export"], "load", lambda source: layer)
 
 
 @pytest.mark.usefixtures("_saved")

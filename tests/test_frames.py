@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import kreiss
 from kreiss import InputError
 from kreiss.tasks import Batch, Frames
-from kreiss.tasks.corpora import CORE_TEST, VALIDATION, timit
-from kreiss.tasks.sound import quality, read_sound, resampled, resynthesised, segmental_snr, spectrum
+from kreiss.tasks.sources.corpora import CORE_TEST, VALIDATION, timit
+from kreiss.tasks.sources.sound import quality, read_sound, resampled, resynthesised, segmental_snr, spectrum
 from small_tasks import DATA, SMALL, answers, metrics, real
 from sounds import chunk, riff, speech, sphere
 

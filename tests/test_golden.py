@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from catalogue import LAYERS, SETS
+from catalogue import SETS, VARIANTS
 from kreiss.sets.initial import INITIALISERS
 from make_golden import FOLDER, golden_initialisers, golden_layer, golden_set
 
@@ -36,18 +36,18 @@ def test_an_initialiser_draws_the_same_matrix_from_the_same_seed(name):
     assert_kept("initialiser", name, golden_initialisers()[name], kept("initialisers")[name])
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_layer_puts_out_the_same_numbers_for_the_same_seed(name):
-    assert_kept("layer", name, golden_layer(LAYERS[name])["output"], kept("layers")[name]["output"])
+    assert_kept("layer", name, golden_layer(VARIANTS[name])["output"], kept("layers")[name]["output"])
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_saved_names_and_shapes_stay_so_that_old_files_load(name):
-    found, golden = golden_layer(LAYERS[name])["state"], kept("layers")[name]["state"]
+    found, golden = golden_layer(VARIANTS[name])["state"], kept("layers")[name]["state"]
     assert found == golden, f"the state_dict of {name!r} changed, so files saved before do not load. {REMEDY}"
 
 
-@pytest.mark.parametrize(("kind", "names"), [("sets", SETS), ("layers", LAYERS), ("initialisers", INITIALISERS)])
+@pytest.mark.parametrize(("kind", "names"), [("sets", SETS), ("layers", VARIANTS), ("initialisers", INITIALISERS)])
 def test_the_golden_files_have_exactly_what_the_catalogue_has(kind, names):
     assert sorted(kept(kind)) == sorted(names), f"tests/golden/{kind}.json is out of date. {REMEDY}"
 

@@ -19,14 +19,16 @@ from torch import Tensor, nn
 import kreiss
 from kreiss import InputError, cli, errors
 from kreiss.experiments import Experiment, Row, Scale
-from kreiss.layers import REGISTRY
+from kreiss.layers import LAYERS
+from kreiss.networks import RecurrentNetwork
+from kreiss.networks.saving import content_of
 from kreiss.report import tables
 from kreiss.report.comparison import Comparison, Line
-from kreiss.tasks import Adding, Characters, Copy, Frames, Pixels, Sequence, Task, data
-from kreiss.tasks.archives import unpack
-from kreiss.tasks.sound import read_sound
-from kreiss.training import Network, storage
-from kreiss.training.saving import content_of
+from kreiss.storage import files as storage
+from kreiss.tasks import Adding, Characters, Copy, Frames, Pixels, Sequence, Task
+from kreiss.tasks.sources import data
+from kreiss.tasks.sources.archives import unpack
+from kreiss.tasks.sources.sound import read_sound
 from sounds import riff, speech
 
 SMALL = ("--hidden", 4, "--batch", 2, "--steps", 2, "--task.valid_sequences", 3, "--task.test_sequences", 3)
@@ -190,9 +192,9 @@ def test_an_allocation_that_fails_ends_the_command_line_with_one_line(monkeypatc
 # ---------------------------------------------------------------- layers from Python
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", LAYERS)
 def test_every_layer_says_how_much_memory_it_would_take(name):
-    make = REGISTRY[name]
+    make = LAYERS[name]
     assert "must fit in memory, 64 GB on this machine; got sizes that take at least" in refusal(lambda: make(3, 2**40))
     assert "got sizes that take at least" in refusal(lambda: make(2**62, 4))
     assert "got sizes that take at least" in refusal(lambda: make(3, 10_000, 1000))  # layer by layer it would fit
@@ -424,7 +426,7 @@ def test_a_small_file_that_holds_too_much_is_refused(monkeypatch):
 def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch):
     import zipfile
 
-    from kreiss.tasks import archives
+    from kreiss.tasks.sources import archives
 
     monkeypatch.setattr(archives, "MOST", 1000)
     with zipfile.ZipFile("a.zip", "w", zipfile.ZIP_DEFLATED) as packed:
@@ -458,7 +460,7 @@ def test_a_damaged_matrix_is_refused(refused):
 
 # ---------------------------------------------------------------- models and checkpoints whose checksum is right
 
-NETWORK = Network(kreiss.NNRNN(10, 4), 9, symbols=10)
+NETWORK = RecurrentNetwork(kreiss.NNRNN(10, 4), 9, symbols=10)
 SIZE, LAYER, SET = ("model", "layer", "config", "hidden_size"), ("model", "layer"), ("model", "layer", "sets", "l0")
 EDITS: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "format": (("format",), "1", "got format '1'"),
@@ -582,8 +584,8 @@ def test_a_model_of_hostile_metadata_is_refused(monkeypatch, refused, case):
 
 def test_a_network_refuses_a_foreign_state_dict_and_stays_as_it_was():
     network, before = copy.deepcopy(NETWORK), copy.deepcopy(NETWORK.state_dict())
-    other = Network(kreiss.NNRNN(10, 4), 7, symbols=10)
-    assert "the state_dict must fit Network(" in refusal(lambda: network.load_state_dict(other.state_dict()))
+    other = RecurrentNetwork(kreiss.NNRNN(10, 4), 7, symbols=10)
+    assert "the state_dict must fit RecurrentNetwork(" in refusal(lambda: network.load_state_dict(other.state_dict()))
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import kreiss
 from catalogue import OURS
-from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, cell, fused, kernel, last_state, reference_only
-from kreiss.recurrence.gated import gated
+from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, last_state, reference_only, run_gated, run_plain
+from kreiss.recurrence.plain import fused, kernel
 from test_kernel import F64, problem
 
 STEPS, BATCH, N, INPUTS = 5, 3, 8, 4
@@ -81,7 +81,7 @@ def test_the_disguises_are_what_they_are_called():
 
 
 def by_cell(x, weight=None, *, matrix, h0, **options) -> Tensor:
-    return cell(x, weight, matrix, h0, **options)[0]
+    return run_plain(x, weight, matrix, h0, **options)[0]
 
 
 def by_last_state(x, weight=None, *, matrix, h0, **options) -> Tensor:
@@ -94,7 +94,7 @@ def by_operator(x, *, matrix, h0, bias, lengths, nonlinearity) -> Tensor:
 
 def by_gates(x, *, matrix, h0, **options) -> Tensor:
     gates = torch.cat([matrix.mT, matrix]).clone()
-    return gated(x, torch.cat([x, -x], -1), matrix, gates, h0, **options)[0]
+    return run_gated(x, torch.cat([x, -x], -1), matrix, gates, h0, **options)[0]
 
 
 NATIVE = {"cell": by_cell, "last state": by_last_state, "operator": by_operator, "gates": by_gates}

@@ -18,10 +18,11 @@ import yaml
 import kreiss
 from kreiss.commands.runs import _row, ls, show
 from kreiss.errors import InputError, RunError
+from kreiss.storage import files as storage
 from kreiss.tasks import TASKS
-from kreiss.training import fitting, read_records, record, storage
-from kreiss.training.building import make_network, make_task
+from kreiss.training import fitting, read_records, record
 from kreiss.training.config import resolved
+from kreiss.training.planning import make_network, make_task
 from kreiss.training.record import damage, read_status
 from kreiss.training.resuming import resumption
 from kreiss.training.spectrum import read_spectra

@@ -15,7 +15,8 @@ from torch import Tensor
 
 import kreiss
 from catalogue import GATED, OURS, STRUCTURED
-from kreiss.recurrence import NONLINEARITIES, cell, fused, kernel, reference, reference_only
+from kreiss.recurrence import NONLINEARITIES, reference_only, run_plain
+from kreiss.recurrence.plain import fused, kernel, reference
 
 F64 = torch.float64
 TOLERANCE = {F64: 1e-11, torch.float32: 2e-4}
@@ -42,7 +43,7 @@ def problem(steps: int, batch: int, n: int, inputs: int, dtype: torch.dtype, see
 def results(tensors: dict[str, Tensor], **options) -> list[Tensor]:
     """States, last state, and the gradients of a sum over both, weighted at random."""
     tensors = {name: t.detach().clone().requires_grad_(t.is_floating_point()) for name, t in tensors.items()}
-    states, last = cell(**tensors, **options)
+    states, last = run_plain(**tensors, **options)
     g = torch.Generator().manual_seed(1)
     loss = (states * torch.randn(states.shape, generator=g, dtype=F64).to(states.dtype)).sum()
     loss = loss + (last * torch.randn(last.shape, generator=g, dtype=F64).to(last.dtype)).sum()
@@ -143,9 +144,9 @@ def test_tanh_has_full_relative_accuracy(dtype, tol):
 def test_one_step_in_single_precision_is_right_to_rounding(nonlinearity):
     tensors = problem(1, 8, 100, 3, torch.float32)
     with torch.no_grad():
-        found, _ = cell(**tensors, nonlinearity=nonlinearity)
+        found, _ = run_plain(**tensors, nonlinearity=nonlinearity)
         with reference_only():
-            exact, _ = cell(**{name: t.double() for name, t in tensors.items()}, nonlinearity=nonlinearity)
+            exact, _ = run_plain(**{name: t.double() for name, t in tensors.items()}, nonlinearity=nonlinearity)
     assert (found - exact).abs().max() <= 1e-6 * (1 + exact.abs().max())
 
 
@@ -174,9 +175,9 @@ def test_nan_and_infinity_travel_as_in_the_plain_loop(nonlinearity, value, where
     tensors = problem(3, 4, 10, 2, F64)
     with torch.no_grad():
         tensors[where].view(-1)[1] = value
-        found = cell(**tensors, nonlinearity=nonlinearity)[0]
+        found = run_plain(**tensors, nonlinearity=nonlinearity)[0]
         with reference_only():
-            expected = cell(**tensors, nonlinearity=nonlinearity)[0]
+            expected = run_plain(**tensors, nonlinearity=nonlinearity)[0]
     assert torch.equal(found.isfinite(), expected.isfinite())
     assert torch.allclose(found[found.isfinite()], expected[expected.isfinite()], atol=1e-11)
 
@@ -205,7 +206,7 @@ def test_second_derivatives_are_right():
     names = list(tensors)
 
     def call(*values):
-        return cell(**dict(zip(names, values, strict=True)), nonlinearity="tanh")
+        return run_plain(**dict(zip(names, values, strict=True)), nonlinearity="tanh")
 
     assert torch.autograd.gradgradcheck(call, tuple(tensors.values()))
 
@@ -214,10 +215,10 @@ def test_only_the_gradients_that_are_asked_for_are_made():
     tensors = problem(5, 3, 6, 2, F64)
     for name in tensors:
         only = {key: t.detach().requires_grad_(key == name) for key, t in tensors.items()}
-        cell(**only, nonlinearity="tanh")[1].sum().backward()
+        run_plain(**only, nonlinearity="tanh")[1].sum().backward()
         with reference_only():
             other = {key: t.detach().clone().requires_grad_(key == name) for key, t in tensors.items()}
-            cell(**other, nonlinearity="tanh")[1].sum().backward()
+            run_plain(**other, nonlinearity="tanh")[1].sum().backward()
         assert torch.allclose(only[name].grad, other[name].grad, atol=1e-12)
 
 
@@ -247,7 +248,7 @@ def test_a_misaligned_buffer_is_read_right():
 
 def test_an_output_changed_in_place_is_noticed_in_backward():
     tensors = problem(3, 2, 4, 2, F64)
-    states, _ = cell(**tensors, nonlinearity="tanh")
+    states, _ = run_plain(**tensors, nonlinearity="tanh")
     states.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         states.sum().backward()
@@ -261,11 +262,11 @@ def test_the_kernel_works_in_a_forked_child(threads):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        expected = cell(**tensors, nonlinearity="tanh")[1]
+        expected = run_plain(**tensors, nonlinearity="tanh")[1]
 
         def work() -> None:
             torch.set_num_threads(threads)
-            queue.put(cell(**tensors, nonlinearity="tanh")[1].tolist())
+            queue.put(run_plain(**tensors, nonlinearity="tanh")[1].tolist())
 
         child = context.Process(target=work)
         child.start()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import kreiss
-from catalogue import LAYERS, OURS, width
-from kreiss.recurrence import NONLINEARITIES, cell, fused, kernel, reference_only
+from catalogue import OURS, VARIANTS, width
+from kreiss.recurrence import NONLINEARITIES, reference_only, run_plain
+from kreiss.recurrence.plain import fused, kernel
 from test_kernel import F64, problem, results
 
 NAN, INF = float("nan"), float("inf")
@@ -79,7 +80,7 @@ def test_the_layout_of_a_tensor_in_memory_does_not_matter(layouts, grad_layout, 
     grad, found = torch.randn(shape, dtype=dtype), []
     for placed in (tensors, {name: LAYOUTS[layouts[name]](tensor) for name, tensor in tensors.items()}):
         leaves = {name: tensor.requires_grad_() for name, tensor in placed.items()}
-        states, _ = cell(**leaves, nonlinearity=nonlinearity)
+        states, _ = run_plain(**leaves, nonlinearity=nonlinearity)
         given_grad = grad if placed is tensors else LAYOUTS[grad_layout](grad)
         found.append([states, *torch.autograd.grad(states, list(leaves.values()), given_grad)])
     if inputs <= fused.WIDEST_INPUT:  # the kernel alone; wider inputs are torch's product, whose sums see the layout
@@ -119,7 +120,7 @@ def test_tensors_that_overlap_in_memory_are_read_as_if_they_did_not(nonlinearity
     tensors = overlapping()
     assert all(tensor.untyped_storage().nbytes() < 8 * tensor.numel() for tensor in tensors.values())
     copies = {name: tensor.clone() for name, tensor in tensors.items()}
-    found, expected = cell(**tensors, nonlinearity=nonlinearity), cell(**copies, nonlinearity=nonlinearity)
+    found, expected = run_plain(**tensors, nonlinearity=nonlinearity), run_plain(**copies, nonlinearity=nonlinearity)
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
@@ -129,7 +130,7 @@ def test_an_incoming_gradient_that_overlaps_in_memory_is_read_as_if_it_did_not(n
     leaves, row = list(tensors.values()), torch.randn(1, 1, 10, dtype=F64)
     grads = (row.expand(6, 4, 10), row.expand(6, 4, 10).clone())
     found, expected = (
-        torch.autograd.grad(cell(**tensors, nonlinearity=nonlinearity)[0], leaves, grad) for grad in grads
+        torch.autograd.grad(run_plain(**tensors, nonlinearity=nonlinearity)[0], leaves, grad) for grad in grads
     )
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
@@ -140,7 +141,7 @@ def test_what_is_given_is_never_written_to():
     grad = torch.randn(6, 4, 9, dtype=F64)
     grad_before = grad.clone()
     leaves = {name: tensor.requires_grad_() for name, tensor in tensors.items()}
-    states, last = cell(**leaves, nonlinearity="tanh")
+    states, last = run_plain(**leaves, nonlinearity="tanh")
     torch.autograd.backward([states, last], [grad, grad[0]])
     assert torch.equal(grad, grad_before)
     assert all(torch.equal(leaves[name].detach(), before[name]) for name in before)
@@ -149,9 +150,9 @@ def test_what_is_given_is_never_written_to():
 # ---------------------------------------------------------------- sizes
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_no_steps_are_refused_and_no_sequences_are_allowed(name):
-    layer = LAYERS[name](3, 8)
+    layer = VARIANTS[name](3, 8)
     with pytest.raises(RuntimeError):  # ours is one too; torch's own layers raise it themselves
         layer(torch.zeros(0, 2, 3))
     output, _ = layer(torch.zeros(5, 0, 3))
@@ -168,9 +169,9 @@ def test_no_sequences_of_symbols_are_allowed(name):
 def test_the_recurrence_of_no_steps_is_an_error_and_of_no_sequences_is_empty():
     tensors = problem(3, 2, 5, 2, F64)
     with pytest.raises((RuntimeError, IndexError)):
-        cell(**{**tensors, "x": torch.zeros(0, 2, 2, dtype=F64)}, nonlinearity="tanh")
+        run_plain(**{**tensors, "x": torch.zeros(0, 2, 2, dtype=F64)}, nonlinearity="tanh")
     empty = {**tensors, "x": torch.zeros(3, 0, 2, dtype=F64), "h0": torch.zeros(0, 5, dtype=F64)}
-    states, last = cell(**empty, nonlinearity="tanh")
+    states, last = run_plain(**empty, nonlinearity="tanh")
     assert states.shape == (3, 0, 5)
     assert last.shape == (0, 5)
 
@@ -228,9 +229,9 @@ def test_nan_and_infinity_anywhere_reach_the_states_that_they_reach_in_the_plain
         tensors[where].view(-1)[position] = value
         options = {"nonlinearity": nonlinearity, "reverse": reverse}
         options["lengths"] = torch.tensor([3, 1, 2, 3]) if ragged else None
-        found = cell(**tensors, **options)
+        found = run_plain(**tensors, **options)
         with reference_only():
-            expected = cell(**tensors, **options)
+            expected = run_plain(**tensors, **options)
         assert all(finite_where_the_loop_is(one, other) for one, other in zip(found, expected, strict=True))
 
 
@@ -239,7 +240,7 @@ def test_nan_in_one_sequence_does_not_reach_another():
     clean = results(tensors, nonlinearity="modrelu")[0]
     with torch.no_grad():
         tensors["x"][0, 2, 1] = NAN
-    states = cell(**tensors, nonlinearity="modrelu")[0]
+    states = run_plain(**tensors, nonlinearity="modrelu")[0]
     assert states[:, 2].isnan().any()
     others = [0, 1, 3, 4]
     assert torch.equal(states[:, others], clean[:, others])
@@ -249,7 +250,7 @@ def test_nan_in_one_sequence_does_not_reach_another():
 @pytest.mark.parametrize("value", [NAN, INF])
 def test_nan_and_infinity_in_gradients_crash_nothing_and_are_not_lost(value, nonlinearity):
     tensors = problem(5, 4, 10, 2, F64)
-    states, _ = cell(**tensors, nonlinearity=nonlinearity)
+    states, _ = run_plain(**tensors, nonlinearity=nonlinearity)
     grad = torch.ones_like(states)
     on = states[4, 1].ne(0).nonzero()[0]  # a unit that is not switched off
     grad[4, 1, on] = value
@@ -259,7 +260,7 @@ def test_nan_and_infinity_in_gradients_crash_nothing_and_are_not_lost(value, non
 
 def gradients(tensors: dict[str, Tensor], grad: Tensor, **options) -> tuple[Tensor, ...]:
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in tensors.items()}
-    return torch.autograd.grad(cell(**leaves, **options)[0], list(leaves.values()), grad)
+    return torch.autograd.grad(run_plain(**leaves, **options)[0], list(leaves.values()), grad)
 
 
 def test_nan_and_infinity_anywhere_reach_the_gradients_that_they_reach_in_the_plain_loop():
@@ -295,12 +296,12 @@ def test_nan_in_an_incoming_gradient_reaches_what_it_reaches_in_the_plain_loop()
 def refused_or_as_the_loop(tensors: dict[str, Tensor], **options) -> bool:
     """Whether the kernel's path raises, or computes what the plain loop computes and raises where that does."""
     try:
-        found = cell(**tensors, nonlinearity="tanh", **options)
+        found = run_plain(**tensors, nonlinearity="tanh", **options)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return True
     try:
         with reference_only():
-            expected = cell(**tensors, nonlinearity="tanh", **options)
+            expected = run_plain(**tensors, nonlinearity="tanh", **options)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return False
     return all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, expected, strict=True))
@@ -329,7 +330,7 @@ def test_half_a_complex_number_is_refused_by_every_path():
     tensors = problem(3, 2, 5, 2, F64)
     for context in (nullcontext(), reference_only()):
         with context, pytest.raises(kreiss.InputError, match=r"an even number of entries; got 5\. Give pairs"):
-            cell(**tensors, nonlinearity="cmodrelu")
+            run_plain(**tensors, nonlinearity="cmodrelu")
 
 
 def test_a_bias_of_another_dtype_put_into_a_layer_is_refused_or_right():
@@ -383,7 +384,7 @@ def one_step_back(
 )
 def test_single_precision_gradients_are_right_to_1e5_on_the_same_states(steps, batch, n, nonlinearity, seed):
     tensors = problem(steps, batch, size(n, nonlinearity), 3, torch.float32, seed)
-    states, _ = cell(**tensors, nonlinearity=nonlinearity)
+    states, _ = run_plain(**tensors, nonlinearity=nonlinearity)
     grad = torch.randn(states.shape, generator=torch.Generator().manual_seed(seed))
     found = dict(zip(tensors, torch.autograd.grad(states, list(tensors.values()), grad), strict=True))
     with torch.no_grad():
@@ -410,11 +411,11 @@ def test_single_precision_gradients_are_right_to_1e5_on_the_same_states(steps, b
 def test_one_step_in_single_precision_errs_by_at_most_1e6(batch, n, inputs, nonlinearity, seed):
     made = problem(1, batch, size(n, nonlinearity), inputs, torch.float32, seed)
     tensors = {name: tensor.detach() for name, tensor in made.items()}
-    found, _ = cell(**tensors, nonlinearity=nonlinearity)
+    found, _ = run_plain(**tensors, nonlinearity=nonlinearity)
     with reference_only():
-        exact, _ = cell(**{name: tensor.double() for name, tensor in tensors.items()}, nonlinearity=nonlinearity)
+        exact, _ = run_plain(**{name: tensor.double() for name, tensor in tensors.items()}, nonlinearity=nonlinearity)
         # modReLU jumps at z = 0, so its error is counted where rounding does not decide the side
-        z, _ = cell(**{**{name: t.double() for name, t in tensors.items()}, "bias": None}, nonlinearity="identity")
+        z, _ = run_plain(**{**{name: t.double() for name, t in tensors.items()}, "bias": None}, nonlinearity="identity")
     clear = z.abs() > 1e-5
     assert ((found - exact).abs() * clear).max() <= 1e-6 * (1 + exact.abs().max())
 
@@ -427,6 +428,6 @@ def test_nothing_in_gives_nothing_out(nonlinearity, dtype):
     bias = (
         tensors["bias"].abs() if nonlinearity.endswith("modrelu") else None
     )  # an open threshold, and z = 0 gives 0 still
-    states, last = cell(**{**tensors, "bias": bias}, nonlinearity=nonlinearity)
+    states, last = run_plain(**{**tensors, "bias": bias}, nonlinearity=nonlinearity)
     assert not states.any()
     assert not last.any()

@@ -17,7 +17,7 @@ import kreiss
 from kreiss import InputError
 from kreiss.tasks import Characters, Pixels
 from kreiss.tasks.characters import mikolov, streams
-from kreiss.tasks.losses import NOTHING
+from kreiss.tasks.losses import NO_TARGET
 from small_tasks import DATA, real, same
 
 # ---------------------------------------------------------------- pixels
@@ -112,7 +112,7 @@ def test_streams_hold_every_pair_of_neighbours_exactly_once_and_in_order(length,
     symbols = (np.arange(length) % 251).astype(np.uint8)
     inputs, targets = streams(symbols, count)
     assert inputs.shape == targets.shape == (-(-(length - 1) // min(count, length - 1)), min(count, length - 1))
-    there = (targets != NOTHING).T
+    there = (targets != NO_TARGET).T
     assert inputs.T[there].tolist() == symbols[:-1].tolist()
     assert targets.T[there].tolist() == symbols[1:].tolist()
     assert there[:, :-1].all()  # only a last step may be padding
@@ -139,7 +139,7 @@ def test_every_held_out_character_but_the_first_is_predicted_once_at_any_batch_s
             if not piece.carries:
                 columns += [[] for _ in range(piece.inputs.shape[1])]
             for column, targets in zip(columns[-piece.inputs.shape[1] :], piece.targets.T, strict=True):
-                column.append(targets[targets != NOTHING])
+                column.append(targets[targets != NO_TARGET])
         assert len(columns) == count
         assert torch.cat([torch.cat(column) for column in columns]).tolist() == expected[1:].tolist()
 

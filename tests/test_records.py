@@ -18,9 +18,11 @@ from torch import nn
 
 import kreiss
 from kreiss.errors import Diverged, InputError, MissingExtra
-from kreiss.layers.base import RecurrentLayer
+from kreiss.layers.contract.base import RecurrentLayer
+from kreiss.networks import RecurrentNetwork
+from kreiss.storage import files as storage
 from kreiss.tasks import Characters, Copy, Frames, Pixels, Sequence, Task
-from kreiss.training import Network, display, fitting, storage
+from kreiss.training import display, fitting
 from kreiss.training.config import resolved
 from kreiss.training.provenance import checksum
 from kreiss.training.record import read_status
@@ -62,7 +64,7 @@ def test_the_record_of_a_users_own_layer_says_its_size(tmp_path):
         "name": "Symmetric", "hidden": 5, "layers": 2, "bidirectional": False, "dtype": "float32", "embedding": 0,
         "dropout": 0.0, "slope": 0.5,
     }  # fmt: skip
-    said = recorded(Network(Symmetric(3, 5), 9, symbols=10, embedding=3), tmp_path / "network")
+    said = recorded(RecurrentNetwork(Symmetric(3, 5), 9, symbols=10, embedding=3), tmp_path / "network")
     assert (said["name"], said["hidden"], said["embedding"]) == ("Symmetric", 5, 3)
 
 

@@ -14,8 +14,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import kreiss
 from catalogue import COMPLEX, ELMAN, state_of
-from kreiss.layers import REGISTRY
-from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, operator, recur, reference
+from kreiss.layers import LAYERS
+from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, recur
+from kreiss.recurrence.plain import operator, reference
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
@@ -219,10 +220,10 @@ def test_to_torch_of_a_tanh_layer_computes_the_same(name, num_layers, bidirectio
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize("name", [name for name in REGISTRY if name in ELMAN])
+@pytest.mark.parametrize("name", [name for name in LAYERS if name in ELMAN])
 def test_to_torch_and_from_torch_undo_each_other(name, bias):
-    layer = moved(REGISTRY[name](3, 5, 2, nonlinearity="relu", bias=bias, batch_first=True, **double))
-    assert_same_outputs(REGISTRY[name].from_torch(layer.to_torch()), layer, tol=1e-9)
+    layer = moved(LAYERS[name](3, 5, 2, nonlinearity="relu", bias=bias, batch_first=True, **double))
+    assert_same_outputs(LAYERS[name].from_torch(layer.to_torch()), layer, tol=1e-9)
 
 
 @pytest.mark.parametrize("name", ELMAN)
@@ -248,7 +249,7 @@ def test_to_torch_refuses_what_torch_rnn_does_not_know(nonlinearity):
 @pytest.mark.parametrize("name", GATED)
 def test_gated_layers_are_torchs_both_ways(name, num_layers, bidirectional, bias):
     theirs = GATED[name](3, 5, num_layers, bidirectional=bidirectional, bias=bias, batch_first=True, **double).eval()
-    ours = REGISTRY[name].from_torch(theirs)
+    ours = LAYERS[name].from_torch(theirs)
     back = ours.to_torch()
     assert type(back) is GATED[name]
     assert not back.training
@@ -256,10 +257,10 @@ def test_gated_layers_are_torchs_both_ways(name, num_layers, bidirectional, bias
     assert_same_outputs(back, theirs)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", LAYERS)
 def test_from_torch_refuses_a_layer_of_another_kind(name):
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.\w+; got Linear"):
-        REGISTRY[name].from_torch(nn.Linear(3, 3))
+        LAYERS[name].from_torch(nn.Linear(3, 3))
 
 
 # ---------------------------------------------------------------- ragged batches

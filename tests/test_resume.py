@@ -16,14 +16,14 @@ import torch
 
 import kreiss
 from kreiss.errors import InputError, RunError
-from kreiss.layers import REGISTRY
-from kreiss.sets.orthogonal_methods import METHODS
+from kreiss.layers import LAYERS
+from kreiss.sets.orthogonal import METHODS
+from kreiss.storage.files import read_tensors
 from kreiss.tasks import TASKS
 from kreiss.training import fitting, read_records
-from kreiss.training.building import make_network, make_task
 from kreiss.training.config import resolved
+from kreiss.training.planning import make_network, make_task
 from kreiss.training.record import read_status
-from kreiss.training.storage import read_tensors
 from stream import Stream
 
 HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ TEXT = {"task": "characters", "task.chunk": 10}
 RUNS: dict[str, dict[str, Any]] = {
     **{f"nnrnn-{method}": {"model": "nnrnn", "model.orthogonal": method, **COPY} for method in METHODS},
     "nnrnn-rebased": {"model": "nnrnn", "optimiser.rebase_every": 3, "optimiser": "adam", **STREAM},
-    "nnrnn-plateau": {"model": "nnrnn", "schedule": "plateau", "optimiser.radius": 1e-2, **STREAM},
+    "nnrnn-plateau": {"model": "nnrnn", "schedule": "plateau", "optimiser.radius_penalty": 1e-2, **STREAM},
     "lstm-dropout": {"model": "lstm", "layers": 2, "dropout": 0.3, "optimiser": "adamw", **STREAM},
     "lstm-cosine": {"model": "lstm", "schedule": "cosine", "schedule.warmup": 5, **COPY},
     "gru-momentum": {"model": "gru", "optimiser": "sgd", "optimiser.momentum": 0.9, "accumulate": 2, **STREAM},
@@ -130,7 +130,7 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_nothing_had_happened(name
     assert not list(out.glob(".*.partial"))
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", LAYERS)
 def test_every_network_goes_on_as_if_nothing_had_happened(name, tmp_path):
     settings = {"model": name, **COPY, "steps": 6, "eval_every": 3}
     start(settings, tmp_path / "whole")

@@ -19,14 +19,17 @@ from torch import nn
 
 import kreiss
 from kreiss.errors import InputError, MissingExtra, RunError
+from kreiss.networks import RecurrentNetwork
+from kreiss.settings import ScheduleSection
+from kreiss.storage import files as storage
 from kreiss.tasks import TASKS, Batch, Copy
-from kreiss.training import Network, Run, evaluate, fitting, read_records, storage
-from kreiss.training.building import make_network, make_task, planned
-from kreiss.training.config import ScheduleSection, resolved
+from kreiss.training import Run, evaluate, fitting, read_records
+from kreiss.training.config import resolved
 from kreiss.training.display import Display, JsonLines, Live, Now, Plain, choose, evaluation_line, spectrum_words
 from kreiss.training.distributed import Processes, pieces, terms
-from kreiss.training.loop import Training
+from kreiss.training.loop import Supervised
 from kreiss.training.optimisers import Schedule, make_optimiser
+from kreiss.training.planning import make_network, make_task, planned
 from kreiss.training.record import RunFolder, read_status
 from kreiss.training.spectrum import glance, read_spectra, spectrum_record
 from stream import Stream
@@ -39,10 +42,10 @@ def _with_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, "stream", Stream)
 
 
-def prepared(settings: dict[str, Any], task: Any = None) -> Training:
+def prepared(settings: dict[str, Any], task: Any = None) -> Supervised:
     config = resolved({"hidden": 6, "batch": 4, "steps": 12, "task": "stream"}, settings)
     task = task or make_task(config)
-    return Training(make_network(config, task), task, planned(config, task), Processes(CPU))
+    return Supervised(make_network(config, task), task, planned(config, task), Processes(CPU))
 
 
 def ran(out: Path | None = None, show: str = "quiet", **settings: Any) -> Run:
@@ -59,7 +62,7 @@ def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", ["rmsprop", "adam", "adamw", "sgd"])
 def test_an_optimiser_has_the_rates_of_its_roles(name):
-    model = Network(kreiss.NNRNN(3, 4), 2)
+    model = RecurrentNetwork(kreiss.NNRNN(3, 4), 2)
     rates = {"lr": 0.1, "orthogonal_lr": 0.01, "optimiser.coupling_decay": 0.3, "optimiser.weight_decay": 0.2}
     made = make_optimiser(model, resolved({"optimiser": name, **rates}).optimiser)
     assert type(made).__name__.lower() == name
@@ -99,7 +102,7 @@ def test_a_plateau_halves_every_rate_after_each_evaluation_without_improvement()
 # ---------------------------------------------------------------- updates
 
 
-def gradients(training: Training) -> dict[str, torch.Tensor]:
+def gradients(training: Supervised) -> dict[str, torch.Tensor]:
     training._backward(training.task.train(0, training.config.batch, 0))
     return {name: p.grad.clone() for name, p in training.model.named_parameters() if p.grad is not None}
 
@@ -169,7 +172,7 @@ def test_the_state_is_carried_detached_within_an_epoch_and_starts_anew_with_the_
 
 
 def test_two_chunks_leave_the_state_that_one_long_chunk_leaves():
-    network = Network(kreiss.NNRNN(5, 6), 5, symbols=5)
+    network = RecurrentNetwork(kreiss.NNRNN(5, 6), 5, symbols=5)
     text = Stream(6, 4).text(3, 4)[:-1]
     _, whole = network(text)
     state = None
@@ -180,7 +183,7 @@ def test_two_chunks_leave_the_state_that_one_long_chunk_leaves():
 
 @pytest.mark.parametrize(("chunk", "batch"), [(6, 1), (6, 4), (12, 6), (24, 5)])
 def test_an_evaluation_that_carries_its_state_depends_on_neither_chunk_nor_batch(chunk, batch):
-    network = Network(kreiss.NNRNN(5, 6), 5, symbols=5)
+    network = RecurrentNetwork(kreiss.NNRNN(5, 6), 5, symbols=5)
     whole = evaluate(network, Stream(24, 1), "valid", batch=6)
     assert evaluate(network, Stream(chunk, 24 // chunk), "valid", batch=batch) == pytest.approx(whole, rel=1e-6)
 
@@ -302,7 +305,7 @@ def test_a_gradient_that_is_not_finite_is_named():
 
 
 def test_updates_with_such_numbers_are_skipped_if_asked_and_counted():
-    model = Network(kreiss.NNRNN(5, 6), 5, symbols=5)
+    model = RecurrentNetwork(kreiss.NNRNN(5, 6), 5, symbols=5)
     run = kreiss.fit(model, Poisoned(math.nan, (2, 3, 7)), steps=9, on_nan="skip", log_every=1, show="quiet")
     train = [record for record in run.records if "split" not in record]
     assert [record.get("skipped", 0) for record in train] == [0, 1, 2, 2, 2, 2, 3, 3, 3]
@@ -497,11 +500,11 @@ def test_the_spectrum_is_that_of_the_recurrent_matrix():
     matrix = torch.tensor([[0.5, 2.0], [0.0, -0.25]])
     layer = kreiss.RNN(3, 2)
     layer.weight_hh_l0 = nn.Parameter(matrix)
-    found = glance(Network(layer, 2))
+    found = glance(RecurrentNetwork(layer, 2))
     assert found == pytest.approx(
         {"modulus_min": 0.25, "modulus_mean": 0.375, "modulus_max": 0.5, "departure": 2.0}, rel=1e-6
     )
-    assert glance(Network(kreiss.LSTM(3, 2), 2)) == {}
+    assert glance(RecurrentNetwork(kreiss.LSTM(3, 2), 2)) == {}
 
 
 def test_a_run_keeps_its_spectra_and_half_a_line_spoils_no_other(tmp_path):
@@ -583,7 +586,7 @@ def test_fit_puts_a_readout_on_a_layer_of_the_users_own():
         pass
 
     run = kreiss.fit(Mine(10, 4), Copy(delay=2), steps=2, show="quiet")
-    assert isinstance(run.model, kreiss.training.Network)
+    assert isinstance(run.model, kreiss.networks.RecurrentNetwork)
     assert isinstance(run.model.layer, Mine)
 
 

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 import kreiss
-from catalogue import LAYERS
+from catalogue import VARIANTS
 from kreiss.errors import InputError, MissingExtra, RunError
-from kreiss.training import Network
-from kreiss.training.storage import read_tensors, write_tensors
+from kreiss.networks import RecurrentNetwork
+from kreiss.storage.files import read_tensors, write_tensors
 
-by_layer = pytest.mark.parametrize("name", LAYERS)
+by_layer = pytest.mark.parametrize("name", VARIANTS)
 
 
 def same(one: nn.Module, two: nn.Module) -> None:
@@ -46,13 +46,13 @@ def returned(model: nn.Module, folder: Path) -> nn.Module:
 @by_layer
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_layer_comes_back_as_it_was(name, dtype, tmp_path):
-    layer = LAYERS[name](3, 6, 2, bidirectional=True, dropout=0.1).to(dtype)
+    layer = VARIANTS[name](3, 6, 2, bidirectional=True, dropout=0.1).to(dtype)
     same(layer, returned(layer, tmp_path))
 
 
 @by_layer
 def test_a_layer_that_was_trained_computes_the_same_when_it_comes_back(name, tmp_path):
-    layer = LAYERS[name](3, 6)
+    layer = VARIANTS[name](3, 6)
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -63,7 +63,7 @@ def test_a_layer_that_was_trained_computes_the_same_when_it_comes_back(name, tmp
 
 @by_layer
 def test_a_frozen_layer_comes_back_frozen(name, tmp_path):
-    frozen = LAYERS[name](3, 6).freeze()
+    frozen = VARIANTS[name](3, 6).freeze()
     back = returned(frozen, tmp_path)
     same(frozen, back)
     x = torch.randn(5, 2, 3)
@@ -78,14 +78,14 @@ def test_a_layer_made_from_torchs_comes_back_with_its_own_sets(tmp_path):
 @by_layer
 @pytest.mark.parametrize("answers", ["every", "last"])
 def test_a_network_comes_back_as_it_was(name, answers, tmp_path):
-    layer = LAYERS[name](4, 6, bidirectional=True)
-    network = Network(layer, 5, answers=answers, symbols=9, embedding=4, dropout=0.25)
+    layer = VARIANTS[name](4, 6, bidirectional=True)
+    network = RecurrentNetwork(layer, 5, answers=answers, symbols=9, embedding=4, dropout=0.25)
     same(network, returned(network, tmp_path))
     same(network.freeze(), returned(network.freeze(), tmp_path))
 
 
 def test_parameters_that_were_fixed_come_back_fixed(tmp_path):
-    network = Network(kreiss.RNN(3, 4), 2)
+    network = RecurrentNetwork(kreiss.RNN(3, 4), 2)
     network.readout.weight.requires_grad_(False)
     same(network, returned(network, tmp_path))
 
@@ -118,7 +118,7 @@ def test_a_layer_gives_back_the_arguments_it_was_made_with():
 def test_copies_and_pickles_keep_the_config(name):
     import copy
 
-    layer = LAYERS[name](3, 4, dropout=0.0)
+    layer = VARIANTS[name](3, 4, dropout=0.0)
     assert copy.deepcopy(layer).config == layer.config
     assert pickle.loads(pickle.dumps(layer)).config == layer.config
 
@@ -134,7 +134,7 @@ def test_arguments_that_do_not_fit_are_still_the_constructors_error():
 @pytest.mark.parametrize("name", ["nnrnn", "lstm"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_last_answer_is_read_where_each_sequence_ends(name, bidirectional):
-    network = Network(LAYERS[name](3, 4, bidirectional=bidirectional), 2, answers="last")
+    network = RecurrentNetwork(VARIANTS[name](3, 4, bidirectional=bidirectional), 2, answers="last")
     x, lengths = torch.randn(6, 3, 3), torch.tensor([6, 2, 4])
     whole, _ = network(x, None, lengths)
     for column, length in enumerate(lengths):
@@ -144,7 +144,7 @@ def test_the_last_answer_is_read_where_each_sequence_ends(name, bidirectional):
 
 @pytest.mark.parametrize("name", ["nnrnn", "lstm"])
 def test_symbols_mean_their_one_hot_vectors(name):
-    network = Network(LAYERS[name](5, 4), 2, symbols=5)
+    network = RecurrentNetwork(VARIANTS[name](5, 4), 2, symbols=5)
     symbols = torch.randint(5, (7, 3))
     given = network(nn.functional.one_hot(symbols, 5).float())[0]
     torch.testing.assert_close(network(symbols)[0], given, rtol=1e-6, atol=1e-6)
@@ -152,7 +152,7 @@ def test_symbols_mean_their_one_hot_vectors(name):
 
 @by_layer
 def test_a_state_that_is_handed_on_continues_the_sequence(name):
-    network = Network(LAYERS[name](3, 4), 2)
+    network = RecurrentNetwork(VARIANTS[name](3, 4), 2)
     x = torch.randn(8, 2, 3)
     whole, _ = network(x)
     first, state = network(x[:3])
@@ -162,9 +162,9 @@ def test_a_state_that_is_handed_on_continues_the_sequence(name):
 
 def test_a_network_refuses_a_layer_of_another_size_or_order():
     with pytest.raises(InputError, match=r"`layer` must take inputs of size 4.*got input_size=3"):
-        Network(kreiss.RNN(3, 4), 2, symbols=9, embedding=4)
+        RecurrentNetwork(kreiss.RNN(3, 4), 2, symbols=9, embedding=4)
     with pytest.raises(InputError, match="time first; got batch_first=True"):
-        Network(kreiss.RNN(3, 4, batch_first=True), 2)
+        RecurrentNetwork(kreiss.RNN(3, 4, batch_first=True), 2)
 
 
 # ---------------------------------------------------------------- files that are refused

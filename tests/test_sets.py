@@ -18,7 +18,7 @@ import kreiss
 from catalogue import SETS
 from kreiss import linalg
 from kreiss.sets import initial
-from kreiss.sets.orthogonal_methods import METHODS
+from kreiss.sets.orthogonal import METHODS
 
 F64 = torch.float64
 SIZES = (1, 2, 3, 4, 7, 8)

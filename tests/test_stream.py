@@ -10,15 +10,16 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kreiss
-from catalogue import LAYERS, OURS
-from kreiss.recurrence import fused, kernel, reference_only
+from catalogue import OURS, VARIANTS
+from kreiss.recurrence import reference_only
+from kreiss.recurrence.plain import fused, kernel
 
-by_layer = pytest.mark.parametrize("name", LAYERS)
+by_layer = pytest.mark.parametrize("name", VARIANTS)
 by_our_layer = pytest.mark.parametrize("name", OURS)
 
 
 def made(name, **options):
-    return LAYERS[name](3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1), **options)
+    return VARIANTS[name](3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1), **options)
 
 
 @pytest.fixture(autouse=True, scope="module")

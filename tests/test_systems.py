@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import kreiss
-from catalogue import GATED, LAYERS, width
+from catalogue import GATED, VARIANTS, width
 from kreiss import cli, linalg
 from kreiss.catalogue import MODELS, REFERENCES, bibtex, short, shown
-from kreiss.layers import REGISTRY
-from kreiss.recurrence.gated import Gates, states
+from kreiss.layers import LAYERS
+from kreiss.recurrence.gated import GatedRecurrence, states
 from kreiss.sets import initial
 
 F64 = torch.float64
@@ -112,7 +112,7 @@ def test_the_written_out_gradient_of_the_gates_is_that_of_autograd(
     weights = torch.randn(steps, batch, n, generator=g, dtype=F64)
     found, expected = (
         torch.autograd.grad((run(*leaves[:5], bias, lengths, nonlinearity, reverse) * weights).sum(), leaves)
-        for run in (Gates.apply, states)
+        for run in (GatedRecurrence.apply, states)
     )
     for one, two in zip(found, expected, strict=True):
         assert torch.allclose(one, two, atol=1e-12)
@@ -470,11 +470,11 @@ def test_scornn_has_as_many_minus_ones_as_chosen():
 @pytest.mark.parametrize("name", ["henaff", "goru", "gatednnrnn"])
 def test_a_recurrence_that_torch_lacks_says_so_when_converted(name):
     with pytest.raises(kreiss.InputError, match=r"must be made anew; got a torch.nn.RNN, which computes another"):
-        REGISTRY[name].from_torch(nn.RNN(3, 4))
+        LAYERS[name].from_torch(nn.RNN(3, 4))
     with pytest.raises(
         kreiss.InputError, match=r"that torch.nn.RNN computes; got \w+, whose recurrence is another one\."
     ):
-        REGISTRY[name](3, 4).to_torch()
+        LAYERS[name](3, 4).to_torch()
 
 
 # ---------------------------------------------------------------- counts of parameters
@@ -529,51 +529,51 @@ def test_the_ptb_network_of_the_enrnn_paper_has_893575_parameters():
     assert count(lstm, 50) - 4 * 350 + 50 * 350 == 1_016_450
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", LAYERS)
 @given(N=st.integers(1, 12), I=st.integers(1, 5))
 def test_the_formula_of_the_catalogue_counts_the_parameters(name, N, I):  # noqa: E741
     s = round(0.4 * N)
     b = kreiss.Orthogonal(N, "butterfly").shapes[0][0]
     m = max(N - 1, 1)
     formula = eval(MODELS[name].parameters, {"N": N, "I": I, "m": m, "s": s, "q": N - s, "b": b, "r": N - 1})
-    layer = REGISTRY[name](I, N, device="meta")
+    layer = LAYERS[name](I, N, device="meta")
     assert formula == sum(parameter.numel() for parameter in layer.parameters())
 
 
 # ---------------------------------------------------------------- match
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", LAYERS)
 @given(budget=st.integers(1, 20_000), inputs=st.integers(1, 12), output=st.one_of(st.none(), st.integers(1, 12)))
 def test_match_finds_the_closest_hidden_size(name, budget, inputs, output):
     def total(n: int) -> int:
-        layer = REGISTRY[name](inputs, n, device="meta")
+        layer = LAYERS[name](inputs, n, device="meta")
         return sum(p.numel() for p in layer.parameters()) + (0 if output is None else output * (width(name, n) + 1))
 
-    n = kreiss.match(name, budget, input_size=inputs, output_size=output)
+    n = kreiss.hidden_size_for(name, budget, input_size=inputs, output_size=output)
     off = abs(total(n) - budget)
     assert n == 1 or off < abs(total(n - 1) - budget)
     assert off <= abs(total(n + 1) - budget)
 
 
 def test_match_takes_options_and_classes():
-    assert kreiss.match("ornn", 2_425, input_size=2, output_size=1, reflections=16) == 128
-    assert kreiss.match(kreiss.NNRNN, 268_298, input_size=1, output_size=10) == 512
-    assert kreiss.match("ornn", 1, input_size=2, reflections=16) == 17  # the smallest that has 16 reflections
+    assert kreiss.hidden_size_for("ornn", 2_425, input_size=2, output_size=1, reflections=16) == 128
+    assert kreiss.hidden_size_for(kreiss.NNRNN, 268_298, input_size=1, output_size=10) == 512
+    assert kreiss.hidden_size_for("ornn", 1, input_size=2, reflections=16) == 17  # the smallest that has 16 reflections
 
 
 def test_match_refuses_what_it_does_not_know():
     with pytest.raises(kreiss.InputError, match=r"unknown model 'nnrn'\. Did you mean 'nnrnn'\?"):
-        kreiss.match("nnrn", 100, input_size=2)
+        kreiss.hidden_size_for("nnrn", 100, input_size=2)
     with pytest.raises(kreiss.InputError, match=r"`parameters` must be at least 1; got parameters=0\."):
-        kreiss.match("nnrnn", 0, input_size=2)
+        kreiss.hidden_size_for("nnrnn", 0, input_size=2)
 
 
 # ---------------------------------------------------------------- the catalogue and the command line
 
 
 def test_the_catalogue_has_exactly_the_layers_of_the_registry():
-    assert list(MODELS) == list(REGISTRY)
+    assert list(MODELS) == list(LAYERS)
     assert {model.reference for model in MODELS.values()} <= set(REFERENCES)
 
 
@@ -621,4 +621,4 @@ def test_references_read_as_people_write_them():
 
 
 def test_every_layer_of_the_catalogue_of_tests_is_listed():
-    assert {name.split("-")[0] for name in LAYERS} == set(MODELS)
+    assert {name.split("-")[0] for name in VARIANTS} == set(MODELS)

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import kreiss
-from catalogue import LAYERS, OURS
+from catalogue import OURS, VARIANTS
+from kreiss.networks import RecurrentNetwork
 from kreiss.tasks import Copy
-from kreiss.training import Network, evaluate
+from kreiss.training import evaluate
 
 LR, ORTHOGONAL_LR, DECAY = 1e-3, 1e-4, 1e-5
 
@@ -43,7 +44,7 @@ def constrained_lstm() -> nn.Module:
 
 
 NESTINGS: dict[str, Callable[[], nn.Module]] = {
-    **{name: (lambda make=make: make(3, 4)) for name, make in LAYERS.items()},
+    **{name: (lambda make=make: make(3, 4)) for name, make in VARIANTS.items()},
     "sequential": lambda: nn.Sequential(kreiss.NNRNN(3, 4), nn.Sequential(kreiss.ExpRNN(4, 4), nn.Linear(4, 2))),
     "dict": lambda: nn.ModuleDict({"a": kreiss.ScoRNN(3, 4), "b": kreiss.LSTM(3, 4), "c": kreiss.NNRNN(3, 5)}),
     "users module": Users,
@@ -147,7 +148,7 @@ def test_the_penalty_is_its_formula(name, reduction):
     terms = [(1 - gamma).square() for gamma in radii(model)]
     # within a matrix summed (the paper) or averaged (its code); over matrices always summed
     expected = 0.3 * sum(float((term.sum() if reduction == "sum" else term.mean()).detach()) for term in terms)
-    found = kreiss.penalty(model, 0.3, reduction=reduction)
+    found = kreiss.radius_penalty(model, 0.3, reduction=reduction)
     assert found.shape == ()
     assert math.isclose(float(found.detach()), expected, rel_tol=1e-5)
 
@@ -156,8 +157,8 @@ def test_the_penalty_of_known_radii_is_a_known_number():
     model = nn.ModuleList([kreiss.NNRNN(3, 4), kreiss.NNRNN(3, 6)])  # 2 and 3 blocks
     for gamma in radii(model):
         nn.init.constant_(gamma, 0.5)
-    assert float(kreiss.penalty(model, 2.0).detach()) == 2.0 * (2 + 3) * 0.25
-    assert float(kreiss.penalty(model, 2.0, reduction="mean").detach()) == 2.0 * (1 + 1) * 0.25
+    assert float(kreiss.radius_penalty(model, 2.0).detach()) == 2.0 * (2 + 3) * 0.25
+    assert float(kreiss.radius_penalty(model, 2.0, reduction="mean").detach()) == 2.0 * (1 + 1) * 0.25
 
 
 @pytest.mark.parametrize("name", ["nnrnn", "sequential", "users module", "constrained linear", "constrained lstm"])
@@ -166,7 +167,7 @@ def test_the_gradient_of_the_penalty_goes_to_radii_alone(name):
     roles = kreiss.roles(model)
     for gamma in radii(model):
         nn.init.constant_(gamma, 0.9)
-    kreiss.penalty(model, 0.5).backward()
+    kreiss.radius_penalty(model, 0.5).backward()
     for key, parameter in model.named_parameters():
         if roles[key] == "radius":
             torch.testing.assert_close(parameter.grad, torch.full_like(parameter, -2 * 0.5 * 0.1))
@@ -177,13 +178,13 @@ def test_the_gradient_of_the_penalty_goes_to_radii_alone(name):
 @pytest.mark.parametrize("name", ["rnn", "exprnn", "lstm", "nnrnn-clamped", "constrained rnn"])
 def test_the_penalty_is_zero_where_nothing_has_a_radius(name):
     model = NESTINGS[name]().double()
-    found = kreiss.penalty(model, 1.0)
+    found = kreiss.radius_penalty(model, 1.0)
     assert float(found) == 0.0
     assert found.dtype == torch.float64  # so that it can be added to the loss
 
 
 def test_the_penalty_of_a_module_without_parameters_is_zero():
-    assert float(kreiss.penalty(nn.Identity(), 1.0)) == 0.0
+    assert float(kreiss.radius_penalty(nn.Identity(), 1.0)) == 0.0
 
 
 # ---------------------------------------------------------------- rebase
@@ -280,16 +281,18 @@ def test_training_with_rebasing_at_every_step_stays_orthogonal_and_learns():
 # ---------------------------------------------------------------- the loop
 
 
-def small_model(name: str = "rnn", hidden: int = 8, **options: object) -> Network:
+def small_model(name: str = "rnn", hidden: int = 8, **options: object) -> RecurrentNetwork:
     generator = seeded()
-    return Network(LAYERS[name](10, hidden, generator=generator, **options), 9, symbols=10, generator=generator)
+    return RecurrentNetwork(
+        VARIANTS[name](10, hidden, generator=generator, **options), 9, symbols=10, generator=generator
+    )
 
 
 def losses(run: kreiss.training.Run) -> list[float]:
     return [record["loss"] for record in run.records if "split" not in record]
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_short_run_lowers_the_loss(name):
     run = quick_run(small_model(name), steps=15, lr=1e-2, optimiser="adam", log_every=1)
     assert [record["update"] for record in run.records if "split" not in record] == list(range(1, 16))
@@ -321,7 +324,7 @@ def test_the_penalty_pulls_the_radii_but_is_not_part_of_the_loss_that_is_shown()
     for weight in (0.0, 10.0):
         model = small_model("nnrnn")
         nn.init.constant_(model.layer.radius_l0, 0.5)
-        settings = {"optimiser.radius": weight}
+        settings = {"optimiser.radius_penalty": weight}
         run = quick_run(model, steps=5, lr=1e-2, optimiser="sgd", log_every=1, clip_norm=None, **settings)
         distances.append(float((1 - model.layer.radius_l0).abs().max().detach()))
         shown.append(losses(run)[0])
@@ -384,7 +387,7 @@ def test_evaluate_leaves_no_gradients():
 
 
 def test_the_start_of_the_release_draws_both_ends_narrow_and_input_weights_wide():
-    network = Network(
+    network = RecurrentNetwork(
         kreiss.NNRNN(64, 96), 50, symbols=50, embedding=64, start="release", generator=torch.Generator().manual_seed(0)
     )
     for weight in (network.embedding.weight, network.readout.weight):
@@ -397,7 +400,7 @@ def test_the_start_of_the_release_draws_both_ends_narrow_and_input_weights_wide(
 @pytest.mark.parametrize("layer", [kreiss.ENRNN(8, 8, identity_input=True), kreiss.LSTM(8, 8)], ids=["fixed", "gates"])
 def test_the_start_of_the_release_leaves_fixed_input_weights_and_gates_alone(layer):
     before = layer.weight_ih_l0.clone()
-    Network(layer, 5, symbols=5, embedding=8, start="release")
+    RecurrentNetwork(layer, 5, symbols=5, embedding=8, start="release")
     assert torch.equal(layer.weight_ih_l0, before)
 
 
@@ -415,7 +418,9 @@ def spectrum_after_training(blocks: str) -> Tensor:
     """|λ| of V after 2,000 updates with the settings of the copy task of Kerg et al. (2019)."""
     generator = seeded(1)
     layer = kreiss.NNRNN(10, 16, radius=1.0, blocks=blocks, generator=generator)
-    quick_run(Network(layer, 9, symbols=10, generator=generator), 10, steps=2000, lr=5e-4, orthogonal_lr=1e-4, seed=1)
+    quick_run(
+        RecurrentNetwork(layer, 9, symbols=10, generator=generator), 10, steps=2000, lr=5e-4, orthogonal_lr=1e-4, seed=1
+    )
     return torch.linalg.eigvals(layer.weight_hh_l0.detach().double()).abs()
 
 

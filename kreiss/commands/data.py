@@ -13,7 +13,7 @@ def list_() -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from kreiss.tasks.data import listed
+    from kreiss.tasks.sources.data import listed
 
     table = Table("name", "what it is", "licence", "where")
     for row in listed():
@@ -31,7 +31,7 @@ def fetch(names: list[str], /) -> int:
     names
         Names of data sets, see `kreiss data list`.
     """
-    from kreiss.tasks import data
+    from kreiss.tasks.sources import data
 
     for name in names:
         print(f"{name}: {data.fetch(name)}")
@@ -47,7 +47,7 @@ def verify(names: list[str] | None = None, /) -> int:
     names
         Names of data sets; all that are on disk by default.
     """
-    from kreiss.tasks.data import verified
+    from kreiss.tasks.sources.data import verified
 
     said = list(verified(names))
     for line, _ in said:
@@ -64,7 +64,7 @@ def path(name: str, /) -> int:
     name
         Name of a data set, see `kreiss data list`.
     """
-    from kreiss.tasks.data import located, missing
+    from kreiss.tasks.sources.data import located, missing
 
     found = located(name)
     if found is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kreiss.errors import MissingExtra
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -21,7 +23,7 @@ def run(
     """Train every network of the comparison, print the table, save the picture; 130 if someone stopped it."""
     from rich.console import Console
 
-    from kreiss.training import building, fitting
+    from kreiss.training import fitting, planning
     from kreiss.training.config import resolved
     from kreiss.training.presets import preset_named
 
@@ -34,8 +36,8 @@ def run(
         console.print(f"{name}:")
         settings = {"task.delay": delay, "hidden": hidden, "steps": steps, "seed": seed}
         config = resolved(preset_named(f"001/fig2-copy/{row}"), settings)
-        task = building.make_task(config)
-        runs[name] = fitting.run(config, out / name, building.make_network(config, task), task, show=show)
+        task = planning.make_task(config)
+        runs[name] = fitting.run(config, out / name, planning.make_network(config, task), task, show=show)
         if runs[name].state == "interrupted":
             return 130
     without = task.baseline()
@@ -45,7 +47,6 @@ def run(
 
 
 def _picture(records: dict[str, list[dict[str, Any]]], without: float, out: Path, console: Console) -> None:
-    from kreiss.errors import MissingExtra
     from kreiss.report import style
     from kreiss.report.plots import comparison
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kreiss.commands.train import Changes, Flag, Positive
+from kreiss.commands.words import Changes, Flag, Positive
+from kreiss.errors import InputError, MissingExtra, RunError, check_name
 
 
 def reproduce(
@@ -62,8 +63,6 @@ def reproduce(
     made = experiment(name)
     named, changes = settings_of.words(words)
     if named:
-        from kreiss.errors import InputError
-
         raise InputError(
             f"`kreiss reproduce` takes one experiment; got {named[0]!r} too. Write settings as --name value."
         )
@@ -140,7 +139,6 @@ def between_marks(words: Any, known: dict[str, Any]) -> str:
 
 def _comparisons(names: tuple[str, ...], scale: str | None, known: dict[str, Any]) -> list[Any]:
     """Experiments at scales at which something was run, or at the one asked for; and runs by their folders."""
-    from kreiss.errors import InputError, check_name
     from kreiss.experiments import EXPERIMENTS, experiment
     from kreiss.report.comparison import compare, compare_runs
 
@@ -208,7 +206,6 @@ def sweep(
 
 
 def _searched(study: Any, search: Any) -> int:
-    from kreiss.errors import MissingExtra, RunError
     from kreiss.report.sweeps import parallel_coordinates
     from kreiss.training.config import written
 

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kreiss.errors import InputError, check_name
+
 Settings = dict[str, Any]
 
 # The same for all that are compared: P slower than the rest, and T decaying far faster than printed (1e-6 to 1e-4), so
 # that it goes where a task has no use for it.
-ALIKE: Settings = {"hidden": 128, "orthogonal_lr": 1e-4, "optimiser.coupling_decay": 0.1, "optimiser.radius": 1e-4}
+ALIKE: Settings = {
+    "hidden": 128,
+    "orthogonal_lr": 1e-4,
+    "optimiser.coupling_decay": 0.1,
+    "optimiser.radius_penalty": 1e-4,
+}
 
 # role → (model, task, settings). Small and short: they show the kind of structure and not the published values.
 SHORT: dict[str, tuple[str, str, Settings]] = {
@@ -26,7 +33,7 @@ SHORT: dict[str, tuple[str, str, Settings]] = {
             "lr": 8e-4,
             "orthogonal_lr": 8e-5,
             "optimiser.alpha": 0.9,
-            "optimiser.radius": 1.0,
+            "optimiser.radius_penalty": 1.0,
             "optimiser.coupling_decay": 1e-4,
             "task.chunk": 150,
             "log_every": 10,
@@ -60,7 +67,6 @@ def show_list() -> int:
 
 def make(name: str, networks: Sequence[str], out: Path, *, train: bool = False) -> int:
     """Draw a figure and write it as SVG and PNG."""
-    from kreiss.errors import check_name
     from kreiss.report.figures import FIGURES, figure
     from kreiss.report.style import save
 
@@ -74,8 +80,6 @@ def make(name: str, networks: Sequence[str], out: Path, *, train: bool = False) 
 
 
 def _pair(entry: str) -> tuple[str, str]:
-    from kreiss.errors import InputError
-
     role, equals, path = entry.partition("=")
     if not (role and equals and path):
         raise InputError(f"a network must be given as ROLE=PATH; got {entry!r}. Write, for example, copy=runs/one.")
@@ -84,24 +88,28 @@ def _pair(entry: str) -> tuple[str, str]:
 
 def _filled(name: str, given: dict[str, str], train: bool) -> tuple[Settings, str]:
     """Every role of a figure with what it needs, and a note where networks were trained for it."""
+    from kreiss.networks import load
     from kreiss.report.figures import FIGURES
+    from kreiss.tasks import Adding
 
     wanted = FIGURES[name].roles
     if "runs" in wanted:
         return _compared(name, given, train)
-    roles: Settings = {role: _found("kreiss", "load")(path) for role, path in given.items()}
+    roles: Settings = {role: load(path) for role, path in given.items()}
     short = [role for role in wanted if train and role in SHORT and role not in roles]
     roles.update({role: trained(role).model for role in short})
     if "enrnn" in roles:
-        roles["inputs"] = _found("kreiss.tasks", "Adding")(50).train(0, 8, 0).inputs
+        roles["inputs"] = Adding(50).train(0, 8, 0).inputs
         roles["long"] = long_units(roles["enrnn"])
     return roles, "; ".join(map(said, short))
 
 
 def trained(role: str, **other: Any) -> Any:
     """The short run of a role, with some settings changed."""
+    from kreiss.training import fit
+
     model, task, settings = SHORT[role]
-    return _found("kreiss", "fit")(model, task, {**settings, **other}, show="quiet")
+    return fit(model, task, {**settings, **other}, show="quiet")
 
 
 def said(role: str, name: str = "") -> str:
@@ -123,8 +131,10 @@ def long_units(network: Any) -> int:
 
 def _compared(name: str, given: dict[str, str], train: bool) -> tuple[Settings, str]:
     """What the figures that compare runs need: curves of errors, or histories of gradients."""
+    from kreiss.training import read_records
+
     if name == "003/fig6":
-        records = {label: _found("kreiss.training", "read_records")(Path(path)) for label, path in given.items()}
+        records = {label: read_records(Path(path)) for label, path in given.items()}
         if train and not given:
             records = {f"{40 - s} / {s}": trained("enrnn", **{"model.short": s}).records for s in SPLITS}
         return {label: _curve(rows) for label, rows in records.items()}, said("enrnn") if train and not given else ""
@@ -145,21 +155,23 @@ def gradient_history(radius: str | float, moments: int = 5) -> Any:
     from tempfile import TemporaryDirectory
 
     from kreiss.analysis import GradientHistory
+    from kreiss.networks.saving import LAST
+    from kreiss.training import fit, resume
 
     model, task, settings = SHORT["gradients"]
     settings = {**settings, "model.radius": radius}
     if radius != "free":
-        del settings["optimiser.radius"]  # nothing to pull towards 1
+        del settings["optimiser.radius_penalty"]  # nothing to pull towards 1
     history = GradientHistory()
     with TemporaryDirectory() as place:
         folder = Path(place) / "run"
         for moment in range(1, moments + 1):
             now = {"steps": moment * settings["steps"] // moments}
             if moment == 1:
-                _found("kreiss", "fit")(model, task, {**settings, **now}, out=folder, show="quiet")
+                fit(model, task, {**settings, **now}, out=folder, show="quiet")
             else:
-                _found("kreiss.training", "resume")(folder, now, show="quiet")
-            _measure(history, now["steps"], folder / "last.safetensors")
+                resume(folder, now, show="quiet")
+            _measure(history, now["steps"], folder / LAST)
         history.recorded = _recorded(folder)
     return history
 
@@ -180,9 +192,10 @@ def _measure(history: Any, update: int, path: Path) -> None:
     """Add the gradients of a network: of its own loss where it is a run's, else of its last output."""
     from kreiss.analysis import dynamics
     from kreiss.commands.sources import GAUSSIAN, drive_of
+    from kreiss.networks import load
     from kreiss.report.network_findings import Drive, random_inputs
 
-    network = _found("kreiss", "load")(path)
+    network = load(path)
     system = dynamics(network).time_first()
     drive, why_not = drive_of(network, path)
     if drive is None:
@@ -193,12 +206,7 @@ def _measure(history: Any, update: int, path: Path) -> None:
 
 def _recorded(folder: Path) -> dict[int, float]:
     """The norm of the gradient of all parameters, by update."""
-    records = _found("kreiss.training", "read_records")(folder)
+    from kreiss.training import read_records
+
+    records = read_records(folder)
     return {row["update"]: row["gradient_norm"] for row in records if "gradient_norm" in row}
-
-
-def _found(module: str, name: str) -> Any:
-    """A public name, looked up when it is used so that theory needs no torch."""
-    from importlib import import_module
-
-    return getattr(import_module(module), name)

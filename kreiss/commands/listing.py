@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import cyclopts
 
+from kreiss.errors import check_name, unknown_name
+
 app = cyclopts.App(name="list", help="List models, tasks, and presets: the experiments of the papers.")
 
 
@@ -102,11 +104,10 @@ def show(name: str, *, scale: str = "paper") -> int:
     scale
         Of an experiment: the published set-up, or a named difference from it.
     """
-    from kreiss.errors import unknown_name
     from kreiss.experiments import EXPERIMENTS, names
-    from kreiss.layers import REGISTRY
+    from kreiss.layers import LAYERS
+    from kreiss.networks.recurrent import SET_BY_NETWORK
     from kreiss.tasks import TASKS
-    from kreiss.training.config import LAYER_OWN
 
     if name == "config":
         return _show_config()
@@ -114,11 +115,11 @@ def show(name: str, *, scale: str = "paper") -> int:
         return _show_experiment(name)
     if name in names():
         return _show_row(name, scale)
-    if name in REGISTRY:
-        return _show_class("model", REGISTRY[name], LAYER_OWN)
+    if name in LAYERS:
+        return _show_class("model", LAYERS[name], SET_BY_NETWORK)
     if name in TASKS:
         return _show_class("task", TASKS[name], ())
-    raise unknown_name("name", name, ["config", *REGISTRY, *TASKS, *EXPERIMENTS, *names()])
+    raise unknown_name("name", name, ["config", *LAYERS, *TASKS, *EXPERIMENTS, *names()])
 
 
 def _show_experiment(name: str) -> int:
@@ -141,7 +142,6 @@ def _show_experiment(name: str) -> int:
 
 def _show_row(name: str, scale: str) -> int:
     from kreiss.catalogue import short
-    from kreiss.errors import check_name
     from kreiss.experiments import row as named
     from kreiss.studies.jobs import differences
 
@@ -169,7 +169,7 @@ def _show_row(name: str, scale: str) -> int:
 
 
 def _show_class(section: str, made: type, own: tuple[str, ...]) -> int:
-    from kreiss.training.options import NOTHING, options_of
+    from kreiss.options import NOTHING, options_of
 
     print(inspect.getdoc(made))
     print("\nSettings:")
@@ -180,7 +180,7 @@ def _show_class(section: str, made: type, own: tuple[str, ...]) -> int:
 
 
 def _show_config() -> int:
-    from kreiss.training.config import SECTIONS, SHORT, Config
+    from kreiss.settings import SECTIONS, SHORT, Config
 
     short = {dotted: name for name, dotted in SHORT.items()}
     for name, field in Config.model_fields.items():

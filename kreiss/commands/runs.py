@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
+from kreiss.errors import InputError, RunError
+
 app = cyclopts.App(name="runs", help="List, show and remove runs.")
 
 Flag = Annotated[bool, Parameter(negative=())]
@@ -73,7 +75,6 @@ def _row(path: Path) -> dict[str, Any]:
 
 def _settings(path: Path) -> dict[str, Any]:
     """By dotted name; none where they are damaged."""
-    from kreiss.errors import InputError, RunError
     from kreiss.training.config import dotted
     from kreiss.training.record import settings_of
 
@@ -115,8 +116,7 @@ def show(run: Path) -> int:
 
 def _about(run: Path) -> dict[str, Any]:
     """Who a run is and where it ran; nothing where that is damaged."""
-    from kreiss.errors import RunError
-    from kreiss.training.identity import ABOUT, read_document
+    from kreiss.storage.identity import ABOUT, read_document
 
     try:
         return read_document(run / ABOUT)
@@ -135,7 +135,6 @@ def rm(*run: Path, yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative
     yes
         Do not ask.
     """
-    from kreiss.errors import InputError
     from kreiss.training.record import read_status, remove
 
     for path in run:
@@ -150,7 +149,6 @@ def rm(*run: Path, yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative
 
 
 def _check(path: Path) -> None:
-    from kreiss.errors import InputError
     from kreiss.training.record import is_run
 
     if not is_run(path):

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kreiss.errors import InputError, RunError
+
 if TYPE_CHECKING:
     from kreiss.report.findings import Finding
 
@@ -43,9 +45,9 @@ def source(path: Path, part: str) -> Source:
 
 
 def _of_network(path: Path, name: str, part: str) -> Source:
+    from kreiss.networks.saving import load
     from kreiss.report.analyses import described, of_network
     from kreiss.report.findings import NETWORK_PARTS
-    from kreiss.training.saving import load
 
     _check_there(path)
     network = load(path)
@@ -64,8 +66,6 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _check_there(path: Path) -> None:
-    from kreiss.errors import InputError
-
     if not path.exists() and not str(path).startswith("hf:"):
         raise InputError(
             f"`{path}` must be a matrix in a .npy file, a saved model, a checkpoint or a run; got no such file. "
@@ -81,9 +81,8 @@ def _chained(folder: Path | None, part: str, findings: Iterator[Finding]) -> Ite
 
 
 def _history(folder: Path) -> Iterator[Finding]:
-    from kreiss.errors import RunError
     from kreiss.report.run_findings import run_findings
-    from kreiss.training.building import make_task
+    from kreiss.training.planning import make_task
     from kreiss.training.record import read_config, read_records
     from kreiss.training.spectrum import read_spectra
 
@@ -96,10 +95,9 @@ def _history(folder: Path) -> Iterator[Finding]:
 
 def drive_of(network: Any, path: Path) -> tuple[Any, str]:
     """Held-out sequences of a run's task with its loss; or nothing, and a sentence why."""
-    from kreiss.errors import RunError
     from kreiss.report.network_findings import Drive
-    from kreiss.training.building import make_task
-    from kreiss.training.identity import ABOUT, read_document
+    from kreiss.storage.identity import ABOUT, read_document
+    from kreiss.training.planning import make_task
     from kreiss.training.provenance import check_same, check_there
     from kreiss.training.record import read_config
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kreiss.errors import check_name
 from kreiss.experiments import enrnn, nnrnn
 from kreiss.experiments.parts import Experiment, Published, Row, Scale
 
@@ -23,7 +22,7 @@ def experiment(name: str) -> Experiment:
         >>> experiment("001/table1").place
         'Table 1'
     """
-    _check("experiment", name, EXPERIMENTS)
+    check_name("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]
 
 
@@ -35,7 +34,7 @@ def row(name: str) -> tuple[Experiment, Row]:
         >>> row("001/table1/nnrnn-150")[1].published[0].value
         1.47
     """
-    _check("preset", name, names())
+    check_name("preset", name, names())
     found = EXPERIMENTS[name.rpartition("/")[0]]
     return found, found.row(name.rpartition("/")[2])
 
@@ -43,13 +42,6 @@ def row(name: str) -> tuple[Experiment, Row]:
 def names() -> list[str]:
     """Full names of all rows."""
     return [f"{made.name}/{one.name}" for made in EXPERIMENTS.values() for one in made.rows]
-
-
-def _check(kind: str, name: str, known: Any) -> None:
-    if name not in known:
-        from kreiss.errors import unknown_name  # not before: errors import torch, and lists are shown without it
-
-        raise unknown_name(kind, name, known)
 
 
 __all__ = ["COMPUTED", "EXPERIMENTS", "SCALES", "Experiment", "Published", "Row", "Scale", "experiment", "names", "row"]

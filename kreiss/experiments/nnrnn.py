@@ -120,7 +120,8 @@ def _row(task: Mapping[str, Any], line: Line) -> dict[str, Any]:
     model, hidden, lr, orthogonal, alpha, radius, decay, init = line
     settings: dict[str, Any] = {
         **task, "model": model, "hidden": hidden, "optimiser": "rmsprop", "lr": lr, "orthogonal_lr": orthogonal,
-        "optimiser.alpha": alpha, "optimiser.radius": radius, "optimiser.coupling_decay": decay, "model.init": init,
+        "optimiser.alpha": alpha, "optimiser.radius_penalty": radius, "optimiser.coupling_decay": decay,
+        "model.init": init,
         "model.blocks": "paper" if model == "nnrnn" else None,
         "model.nonlinearity": "modrelu" if model == "rnn" else None,
     }  # fmt: skip
@@ -286,7 +287,7 @@ def _clamped() -> tuple[Row, ...]:
         rows.append(_character_row("bpc", chunk, free, BITS[free[:2]][chunk]))
         for gamma, (value, error, failed) in values.items():
             settings = {**_row(_characters(chunk), TABLE5[chunk][0]), "model.radius": gamma}
-            del settings["optimiser.radius"]
+            del settings["optimiser.radius_penalty"]
             published = (Published("bpc", value, error, failed=failed),)
             label, name = f"nnRNN, γ = {gamma:g}", f"nnrnn-{gamma:g}-{chunk}"
             rows.append(Row(name, label, settings, BOTH, published, 1.32e6, scaled=_rates(f"nnrnn-{gamma:g}", chunk)))
@@ -310,7 +311,7 @@ def _released() -> tuple[Row, ...]:
         settings = {
             **_characters(chunk), "model": "nnrnn", "hidden": 1024, "model.blocks": "paper", "model.init": "cayley",
             "optimiser": "adam", "optimiser.betas": (0.0, 0.9), "lr": 2e-3, "orthogonal_lr": 2e-4,
-            "optimiser.radius": 1e-4, "optimiser.coupling_decay": decay, "clip_norm": clip,
+            "optimiser.radius_penalty": 1e-4, "optimiser.coupling_decay": decay, "clip_norm": clip,
         }  # fmt: skip
         note = "That clipping is by norm is our reading."
         published = _retuned("nnrnn", chunk)
@@ -428,5 +429,5 @@ COMPUTED = {
     "001/fig1b": ("Fig. 1(b)", "Transients of Θ(α, β, 0)", "kreiss figure 001/fig1b"),
     "001/fig1c": ("Fig. 1(c)", "Fisher memory curves of Θ(α, β, d)", "kreiss figure 001/fig1c"),
     "002/fig1": ("authors' response, figure", "Gradients through time and training", "kreiss figure 002/fig1 --train"),
-    "000/table6": ("supplement, Table 6", "Sums of Fisher memory curves", "kreiss.analysis.fisher_memory"),
+    "000/table6": ("supplement, Table 6", "Sums of Fisher memory curves", "kreiss.analysis.fisher_memory()"),
 }

@@ -2,31 +2,30 @@
 
 from torch import nn
 
-from kreiss.layers.base import RecurrentLayer
-from kreiss.layers.complexnnrnn import ComplexNNRNN
-from kreiss.layers.enrnn import ENRNN
-from kreiss.layers.eurnn import EURNN
-from kreiss.layers.exprnn import ExpRNN
-from kreiss.layers.fullurnn import FullURNN
-from kreiss.layers.gatednnrnn import GatedNNRNN
-from kreiss.layers.goru import GORU
-from kreiss.layers.gru import GRU
-from kreiss.layers.henaff import Henaff
-from kreiss.layers.irnn import IRNN
-from kreiss.layers.lstm import LSTM
-from kreiss.layers.matching import match
-from kreiss.layers.nnrnn import NNRNN
-from kreiss.layers.ornn import ORNN
-from kreiss.layers.orthrnn import OrthRNN
-from kreiss.layers.rnn import RNN
-from kreiss.layers.scornn import ScoRNN
-from kreiss.layers.scurnn import ScuRNN
-from kreiss.layers.spectralrnn import SpectralRNN
-from kreiss.layers.stream import Stream
-from kreiss.layers.svdrnn import SVDRNN
-from kreiss.layers.urnn import URNN
+from kreiss.layers.complexnnrnn import ComplexNNRNN as ComplexNNRNN
+from kreiss.layers.contract.base import RecurrentLayer as RecurrentLayer
+from kreiss.layers.contract.stream import Stream as Stream
+from kreiss.layers.enrnn import ENRNN as ENRNN
+from kreiss.layers.eurnn import EURNN as EURNN
+from kreiss.layers.exprnn import ExpRNN as ExpRNN
+from kreiss.layers.fullurnn import FullURNN as FullURNN
+from kreiss.layers.gatednnrnn import GatedNNRNN as GatedNNRNN
+from kreiss.layers.goru import GORU as GORU
+from kreiss.layers.gru import GRU as GRU
+from kreiss.layers.henaff import Henaff as Henaff
+from kreiss.layers.irnn import IRNN as IRNN
+from kreiss.layers.lstm import LSTM as LSTM
+from kreiss.layers.nnrnn import NNRNN as NNRNN
+from kreiss.layers.ornn import ORNN as ORNN
+from kreiss.layers.orthrnn import OrthRNN as OrthRNN
+from kreiss.layers.rnn import RNN as RNN
+from kreiss.layers.scornn import ScoRNN as ScoRNN
+from kreiss.layers.scurnn import ScuRNN as ScuRNN
+from kreiss.layers.spectralrnn import SpectralRNN as SpectralRNN
+from kreiss.layers.svdrnn import SVDRNN as SVDRNN
+from kreiss.layers.urnn import URNN as URNN
 
-REGISTRY: dict[str, type[nn.Module]] = {
+LAYERS: dict[str, type[nn.Module]] = {
     "rnn": RNN,
     "irnn": IRNN,
     "orthrnn": OrthRNN,
@@ -48,30 +47,3 @@ REGISTRY: dict[str, type[nn.Module]] = {
     "lstm": LSTM,
     "gru": GRU,
 }
-
-__all__ = [
-    "ENRNN",
-    "EURNN",
-    "GORU",
-    "GRU",
-    "IRNN",
-    "LSTM",
-    "NNRNN",
-    "ORNN",
-    "REGISTRY",
-    "RNN",
-    "SVDRNN",
-    "URNN",
-    "ComplexNNRNN",
-    "ExpRNN",
-    "FullURNN",
-    "GatedNNRNN",
-    "Henaff",
-    "OrthRNN",
-    "RecurrentLayer",
-    "ScoRNN",
-    "ScuRNN",
-    "SpectralRNN",
-    "Stream",
-    "match",
-]

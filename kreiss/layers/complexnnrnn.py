@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.complexlayer import ComplexLayer
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.complex import ComplexLayer
 from kreiss.sets import ComplexSchur
 from kreiss.sets.schur import STRENGTH
 
@@ -18,7 +18,7 @@ class ComplexNNRNN(ComplexLayer):
 
     Symbols: P `unitary_l{k}`, γ `radius_l{k}`, θ `angle_l{k}`, T `coupling_l{k}` (see `kreiss.ComplexSchur`),
     V `weight_hh_l{k}` (its real 2N×2N form), U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. See
-    `kreiss.layers.complexlayer.ComplexLayer` for complex states as pairs of reals.
+    `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
     Reference: Kerg et al. (2019), eqs. (1) and (5) with a complex Schur form, which their discussion proposes first.
 
@@ -30,7 +30,7 @@ class ComplexNNRNN(ComplexLayer):
         radius: "free", or the modulus of every eigenvalue.
         strength: size of T at the start "delay_line" or "random_coupling".
         init: of P, "henaff", "cayley", "random" or "identity", with T = 0; or "delay_line" or "random_coupling".
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError
-from kreiss.layers.base import LayerOptions, RecurrentLayer
-from kreiss.layers.checks import autocast_is_on
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.checks import autocast_is_on
 from kreiss.sets import LongShort
 
 
@@ -35,7 +35,7 @@ class ENRNN(RecurrentLayer):
         coupling: start of W_C, "glorot" or "orthogonal" (the paper's on characters).
         identity_input: U of the first layer is the identity and is not trained; input_size must be hidden_size (the
             paper's set-up on characters, over a linear embedding).
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Unpack
 
 from kreiss.errors import InputError, check_size
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.complexlayer import ProductLayer
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.complex import ComplexLayer
 from kreiss.sets import Unitary
 
 SMALLEST_STRUCTURED = 768
@@ -26,14 +26,14 @@ def smallest_structured(layers: int | None) -> int:
     return max(SMALLEST_OF_FEW_LAYERS if layers <= FEW_LAYERS else SMALLEST_STRUCTURED, UNITS_PER_LAYER * layers)
 
 
-class EURNN(ProductLayer):
+class EURNN(ComplexLayer):
     """A complex network whose recurrent matrix is a product of layers of 2×2 rotations.
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V = D·L_m···L₁; a rotation of entries i, j in a layer is
     [[e^{iφ}cos θ, −sin θ], [e^{iφ}sin θ, cos θ]].
 
     Symbols: θ and φ `rotation_l{k}` (2, rotations), phases of D `phase_l{k}`, m `capacity`, V `weight_hh_l{k}` (its
-    real 2N×2N form), U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. See `kreiss.layers.complexlayer.ComplexLayer` for
+    real 2N×2N form), U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. See `kreiss.layers.contract.complex.ComplexLayer` for
     complex states as pairs of reals.
 
     Reference: Jing et al. (2017). Tunable: layers rotate neighbours by turns; N layers are all unitary matrices.
@@ -49,7 +49,7 @@ class EURNN(ProductLayer):
         fft: whether the FFT-style form is meant, which has no capacity to choose.
         structured: whether V is applied as a product; by default where that is faster.
         init: "random" (all angles uniform), "henaff" or "identity".
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss
@@ -83,10 +83,11 @@ class EURNN(ProductLayer):
             input_size,
             hidden_size,
             num_layers,
-            structured=structured,
-            smallest_structured=smallest_structured(None if fft else count),
             make_set=make_set,
             nonlinearity=nonlinearity,
             init=init,
             **options,
+        )
+        self.structured = (
+            hidden_size >= smallest_structured(None if fft else count) if structured is None else bool(structured)
         )

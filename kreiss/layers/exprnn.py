@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Unpack
 
-from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Orthogonal
 from kreiss.sets.orthogonal import DEFAULT_METHOD
 
@@ -27,7 +27,7 @@ class ExpRNN(RecurrentLayer):
         orthogonal: how V is held, a method of `kreiss.Orthogonal`.
         retraction: r of a trivialization, "cayley" (the default) or "exp". With "exp" and `kreiss.rebase_every` this is
             dtriv: the base point B moves to V every K optimiser steps.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

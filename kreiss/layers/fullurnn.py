@@ -6,8 +6,8 @@ from functools import partial
 from typing import Unpack
 
 from kreiss.errors import check_name
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.complexlayer import ComplexLayer
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.complex import ComplexLayer
 from kreiss.sets import Unitary
 
 
@@ -18,7 +18,7 @@ class FullURNN(ComplexLayer):
 
     Symbols: V `weight_hh_l{k}` (its real 2N×2N form), λ the learning rate of `kreiss.optim.Stiefel`, which takes that
     step; U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. `unitary_l{k}` are N² numbers around a base point. See
-    `kreiss.layers.complexlayer.ComplexLayer` for complex states as pairs of reals.
+    `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
     Reference: Wisdom et al. (2016); Hyland & Rätsch (2017).
 
@@ -33,7 +33,7 @@ class FullURNN(ComplexLayer):
         hidden_size: N, the number of complex units; outputs have 2N features.
         unitary: how V is held, "trivialization" or "expm".
         init: "random" (Haar), "henaff", "cayley" or "identity".
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch

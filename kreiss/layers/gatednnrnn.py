@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.gates import GatedLayer
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.gated import GatedLayer
 from kreiss.sets import Schur
 from kreiss.sets.orthogonal import DEFAULT_METHOD
 from kreiss.sets.schur import STRENGTH
@@ -33,7 +33,7 @@ class GatedNNRNN(GatedLayer):
         real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ; default (hidden_size mod 2, 0).
         strength: size of T at the start "delay_line" or "random_coupling".
         reset_bias, keep_bias: where the biases of r and g start.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.gates import GatedLayer
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.gated import GatedLayer
 from kreiss.sets import Orthogonal
 
 
@@ -27,7 +27,7 @@ class GORU(GatedLayer):
     Args:
         orthogonal: how Q is held, a method of `kreiss.Orthogonal`.
         reset_bias, keep_bias: where the biases of r and g start.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

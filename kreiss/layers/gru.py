@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from kreiss.layers.gated import Gated
+from kreiss.layers.contract.torch_layer import TorchLayer
 
 
-class GRU(Gated, nn.GRU):
+class GRU(TorchLayer, nn.GRU):
     """`torch.nn.GRU` with `step`, `init_state`, `freeze`, `from_torch` and `to_torch`.
 
     Reference: Cho et al. (2014).

@@ -8,14 +8,13 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.unlike import UnlikeTorch
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.recurrence.nonlinearity import APPLY
-from kreiss.recurrence.reference import drive
+from kreiss.recurrence.plain.reference import drive
 from kreiss.sets import Free, Orthogonal, Set
 
 
-class Henaff(UnlikeTorch):
+class Henaff(RecurrentLayer):
     """A network whose state moves linearly; only its input passes through the nonlinearity.
 
     h_t = φ(U x_t + b) + V h_{t−1}, V orthogonal at the start.
@@ -28,7 +27,7 @@ class Henaff(UnlikeTorch):
 
     Args:
         orthogonal: a method of `kreiss.Orthogonal` to keep V orthogonal; by default V is free after the start.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch
@@ -38,8 +37,7 @@ class Henaff(UnlikeTorch):
         True
     """
 
-    one_bias = True
-    plain_cell = False
+    elman = False
 
     def __init__(
         self,

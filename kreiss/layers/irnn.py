@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions
+from kreiss.layers.contract.base import LayerOptions
 from kreiss.layers.rnn import RNN
 
 
@@ -17,7 +17,7 @@ class IRNN(RNN):
 
     Reference: Le, Jaitly & Hinton (2015).
 
-    Args: see `kreiss.layers.base.RecurrentLayer`.
+    Args: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

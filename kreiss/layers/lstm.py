@@ -7,12 +7,12 @@ from typing import Unpack
 import torch
 from torch import nn
 
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.checks import checked_number
-from kreiss.layers.gated import Gated
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.checks import checked_number
+from kreiss.layers.contract.torch_layer import TorchLayer
 
 
-class LSTM(Gated, nn.LSTM):
+class LSTM(TorchLayer, nn.LSTM):
     """`torch.nn.LSTM` with `step`, `init_state`, `freeze`, `from_torch` and `to_torch`.
 
     Reference: Hochreiter & Schmidhuber (1997).

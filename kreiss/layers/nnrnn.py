@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Schur
 from kreiss.sets.orthogonal import DEFAULT_METHOD
 from kreiss.sets.schur import STRENGTH
@@ -36,7 +36,7 @@ class NNRNN(RecurrentLayer):
         orthogonal: how P is held, a method of `kreiss.Orthogonal`.
         real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ; default (hidden_size mod 2, 0).
         strength: size of T at the start "delay_line" or "random_coupling".
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch

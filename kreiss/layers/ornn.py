@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Orthogonal
 
 
@@ -25,7 +25,7 @@ class ORNN(RecurrentLayer):
 
     Args:
         reflections: m, 1 to hidden_size − 1; default all.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions
+from kreiss.layers.contract.base import LayerOptions
 from kreiss.layers.rnn import RNN
 
 
@@ -17,7 +17,7 @@ class OrthRNN(RNN):
 
     Reference: "RNN-orth" of Kerg et al. (2019), Table 2; Henaff, Szlam & LeCun (2016).
 
-    Args: see `kreiss.layers.base.RecurrentLayer`.
+    Args: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Free
 
 
@@ -21,7 +21,7 @@ class RNN(RecurrentLayer):
 
     Differs from torch: V starts Glorot normal as in the papers, not uniform; biases start at 0.
 
-    Args: see `kreiss.layers.base.RecurrentLayer`.
+    Args: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch

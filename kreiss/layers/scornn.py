@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Orthogonal
 
 
@@ -21,7 +21,7 @@ class ScoRNN(RecurrentLayer):
 
     Args:
         negative: how many entries of D are −1; default half of them.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

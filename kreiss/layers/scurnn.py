@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.complexlayer import ComplexLayer
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.complex import ComplexLayer
 from kreiss.sets import Unitary
 
 
@@ -17,7 +17,7 @@ class ScuRNN(ComplexLayer):
 
     Symbols: A `unitary_l{k}` (real parts below the diagonal, imaginary ones, then the diagonal over √2), θ
     `phase_l{k}`, V `weight_hh_l{k}` (its real 2N×2N form), U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. See
-    `kreiss.layers.complexlayer.ComplexLayer` for complex states as pairs of reals.
+    `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
     Reference: Maduranga, Helfrich & Ye (2019).
 
@@ -27,7 +27,7 @@ class ScuRNN(ComplexLayer):
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
         init: "cayley" (published: A of rotations by U(0, π/2), θ ~ U[0, 2π)), "henaff", "random" or "identity".
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Band
 
 
@@ -24,7 +24,7 @@ class SpectralRNN(RecurrentLayer):
     Args:
         margin: r in [0, 1].
         reflections: in each of the two products, 1 to hidden_size − 1; default all.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.sets import Band
 from kreiss.sets.orthogonal import DEFAULT_METHOD
 
@@ -27,7 +27,7 @@ class SVDRNN(RecurrentLayer):
     Args:
         margin: m in [0, 1].
         orthogonal: how U_W and V_W are held, a method of `kreiss.Orthogonal`.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss, torch

@@ -5,22 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from kreiss.layers.base import LayerOptions
-from kreiss.layers.complexlayer import ProductLayer
+from kreiss.layers.contract.base import LayerOptions
+from kreiss.layers.contract.complex import ComplexLayer
 from kreiss.sets import Unitary
 
 SMALLEST_STRUCTURED = 512
 """Units from which the product is faster than the matrix; docs/complex.md has the measurement."""
 
 
-class URNN(ProductLayer):
+class URNN(ComplexLayer):
     """A complex network whose recurrent matrix is a product of phases, reflections and Fourier transforms.
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V = D₃R₂F⁻¹D₂ΠR₁FD₁.
 
     Symbols: phases of the D `phase_l{k}` (3, N), vectors of the reflections R `reflection_l{k}` (2, N, re and im), F
     the Fourier transform, Π a fixed permutation, V `weight_hh_l{k}` (its real 2N×2N form), U `weight_ih_l{k}` (2N
-    rows), b `bias_l{k}`. See `kreiss.layers.complexlayer.ComplexLayer` for complex states as pairs of reals.
+    rows), b `bias_l{k}`. See `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
     Reference: Arjovsky, Shah & Bengio (2016). V has 7N numbers and costs O(N log N) to apply; it is not every unitary
     matrix (Wisdom et al. 2016).
@@ -31,7 +31,7 @@ class URNN(ProductLayer):
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
         structured: whether V is applied as a product; by default where that is faster.
-        others: see `kreiss.layers.base.RecurrentLayer`.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
         >>> import kreiss
@@ -65,10 +65,9 @@ class URNN(ProductLayer):
             input_size,
             hidden_size,
             num_layers,
-            structured=structured,
-            smallest_structured=SMALLEST_STRUCTURED,
             make_set=partial(Unitary, hidden_size, "fourier"),
             nonlinearity=nonlinearity,
             init=init,
             **options,
         )
+        self.structured = hidden_size >= SMALLEST_STRUCTURED if structured is None else bool(structured)

@@ -2,8 +2,8 @@
 
     r_t, g_t = sigmoid(W h_{t−1} + s_t),   c_t = φ(r_t ⊙ V h_{t−1} + u_t; b),   h_t = g_t ⊙ h_{t−1} + (1 − g_t) ⊙ c_t
 
-`gated` chooses the path as `kreiss.recurrence.cell` does: a loop with a written-out backward pass in eager code, the
-plain loop where other derivatives are asked for, one opaque operator under torch.compile, a scan under torch.export.
+`run_gated` chooses the path as `kreiss.recurrence.run_plain` does: a written-out backward pass in eager code, plain
+autograd where other derivatives are asked for, one opaque operator under torch.compile, a scan under torch.export.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from kreiss import derivatives
 from kreiss.recurrence.nonlinearity import APPLY, SLOPE
+from kreiss.recurrence.unroll import Step, settled, unroll
 
 
-def gated(
+def run_gated(
     u: Tensor,
     s: Tensor,
     matrix: Tensor,
@@ -41,12 +42,13 @@ def gated(
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
-    if torch.compiler.is_exporting():
-        out = _scan(u, s, matrix, gates, h0, bias, nonlinearity, reverse)
+    if torch.compiler.is_exporting():  # without gradients: those of a scan are not to be relied on
+        u, s, matrix, gates, h0 = (tensor.detach() for tensor in (u, s, matrix, gates, h0))
+        out = states(u, s, matrix, gates, h0, None if bias is None else bias.detach(), None, nonlinearity, reverse)
     elif torch.compiler.is_compiling() and not derivatives.forward_mode():
         out = gated_op(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)[0]
     elif derivatives.ordinary() and _one_dtype(u, s, matrix, gates, h0):
-        out = Gates.apply(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)
+        out = GatedRecurrence.apply(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)
     else:
         out = states(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)
     return out, out[0] if reverse else out[-1]
@@ -61,16 +63,21 @@ def _one_dtype(*tensors: Tensor) -> bool:
 # ---------------------------------------------------------------- one step, and the plain loop
 
 
-def _step(
-    h: Tensor, u: Tensor, s: Tensor, both: Tensor, bias: Tensor | None, nonlinearity: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """h_t with V h_{t−1}, the gates and the candidate; `both` is [V; W] transposed, one product for all three."""
-    n = both.shape[0]
-    products = h @ both
-    opened = (s + products[..., n:]).sigmoid()
-    candidate = APPLY[nonlinearity](opened[..., :n] * products[..., :n] + u, bias)
-    keep = opened[..., n:]
-    return keep * h + (1 - keep) * candidate, products[..., :n], opened, candidate
+def _gated_step(matrix: Tensor, gates: Tensor, bias: Tensor | None, nonlinearity: str, *, keep: bool) -> Step:
+    """One time step of the state; with `keep` it also puts out V h_{t−1}, the gates and the candidate."""
+    n, both = len(matrix), torch.cat([matrix, gates]).mT  # one product for all three
+    phi = APPLY[nonlinearity]
+
+    def step(now: tuple[Tensor, Tensor], h: Tensor) -> tuple[Any, Tensor]:
+        u, s = now
+        products = h @ both
+        opened = (s + products[..., n:]).sigmoid()
+        candidate = phi(opened[..., :n] * products[..., :n] + u, bias)
+        share = opened[..., n:]
+        new = share * h + (1 - share) * candidate
+        return (new, products[..., :n], opened, candidate) if keep else new, new
+
+    return step
 
 
 def states(
@@ -85,38 +92,9 @@ def states(
     reverse: bool,
 ) -> Tensor:
     """All states (T, B, N), in plain torch."""
-    both, h = torch.cat([matrix, gates]).mT, h0.to(u.dtype)
-    inputs, openings = u.unbind(0), s.unbind(0)
-    steps: list[Tensor] = [h] * len(inputs)
-    for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
-        new = _step(h, inputs[t], openings[t], both, bias, nonlinearity)[0]
-        h = new if lengths is None else torch.where((t < lengths)[:, None], new, h)
-        steps[t] = h
-    return torch.stack(steps)
-
-
-def _scan(
-    u: Tensor,
-    s: Tensor,
-    matrix: Tensor,
-    gates: Tensor,
-    h0: Tensor,
-    bias: Tensor | None,
-    nonlinearity: str,
-    reverse: bool,
-) -> Tensor:
-    """All states by a torch scan, for export and so without gradients; see `kreiss.recurrence.exporting`."""
-    from torch._higher_order_ops.scan import scan
-
-    n, both = len(matrix), torch.cat([matrix, gates]).mT.detach()
-    bias = None if bias is None else bias.detach()
-
-    def step(h: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        new = _step(h, inputs[..., :n], inputs[..., n:], both, bias, nonlinearity)[0]
-        return new, new.clone()
-
-    _, out = scan(step, h0.to(u.dtype).detach(), torch.cat([u, s], -1).detach(), dim=0, reverse=reverse)
-    return out
+    first, step = h0.to(u.dtype), _gated_step(matrix, gates, bias, nonlinearity, keep=False)
+    out, last = unroll(step, (u, s), first, lengths=lengths, reverse=reverse)
+    return settled(out, first, last, lengths, reverse)
 
 
 # ---------------------------------------------------------------- with the backward pass written out
@@ -150,14 +128,10 @@ def _forward(
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    both, h = torch.cat([matrix, gates]).mT.to(u.dtype), h0.to(u.dtype)
-    kept = (torch.empty_like(u), torch.empty_like(u), torch.empty_like(s), torch.empty_like(u))
-    for t in reversed(range(len(u))) if reverse else range(len(u)):
-        new, *others = _step(h, u[t], s[t], both, bias, nonlinearity)
-        h = new if lengths is None else torch.where((t < lengths)[:, None], new, h)
-        for buffer, value in zip(kept, (h, *others), strict=True):
-            buffer[t] = value
-    return kept
+    first, step = h0.to(u.dtype), _gated_step(matrix.to(u.dtype), gates.to(u.dtype), bias, nonlinearity, keep=True)
+    (out, *kept), last = unroll(step, (u, s), first, lengths=lengths, reverse=reverse)
+    products, opened, candidates = kept
+    return settled(out, first, last, lengths, reverse), products, opened, candidates
 
 
 @gated_op.register_fake
@@ -208,24 +182,26 @@ def _backward(
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    n, total = h.shape[-1], len(h)
+    n = h.shape[-1]
     both, first = torch.cat([matrix, gates]).to(h.dtype), h0.to(h.dtype)
     before = torch.cat([h[1:], first[None]]) if reverse else torch.cat([first[None], h[:-1]])
     slopes = SLOPE[nonlinearity](candidates)
-    grad_u, inner = torch.empty_like(h), h.new_empty(total, h.shape[1], 3 * n)  # to u, and to [V h; W h + s]
-    carry = torch.zeros_like(first)
-    for t in range(total) if reverse else reversed(range(total)):
-        back = grad[t] + carry
-        here = back if lengths is None else back * (t < lengths)[:, None]
-        reset, keep = opened[t, :, :n], opened[t, :, n:]
-        dz = here * (1 - keep) * slopes[t]
-        grad_u[t] = dz
-        inner[t, :, :n] = dz * reset
-        inner[t, :, n : 2 * n] = dz * products[t] * reset * (1 - reset)
-        inner[t, :, 2 * n :] = here * (before[t] - candidates[t]) * keep * (1 - keep)
-        carry = torch.addmm(here * keep, inner[t], both)
-        if lengths is not None:
-            carry = carry + (back - here)
+    valid = () if lengths is None else ((torch.arange(len(h), device=h.device)[:, None] < lengths)[..., None],)
+
+    def step_back(now: tuple[Tensor, ...], carry: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        grad_h, previous, product, gate, candidate, slope, *mask = now
+        back = grad_h + carry
+        here = back * mask[0] if mask else back
+        reset, keep = gate[:, :n], gate[:, n:]
+        dz = here * (1 - keep) * slope
+        to_reset = dz * product * reset * (1 - reset)
+        to_keep = here * (previous - candidate) * keep * (1 - keep)
+        inner = torch.cat([dz * reset, to_reset, to_keep], -1)  # to [V h; W h + s]
+        carry = torch.addmm(here * keep, inner, both)
+        return (dz, inner), carry + (back - here) if mask else carry
+
+    inputs = (grad, before, products, opened, candidates, slopes, *valid)
+    (grad_u, inner), carry = unroll(step_back, inputs, torch.zeros_like(first), reverse=not reverse)
     rows, previous = inner.flatten(0, 1), before.flatten(0, 1)
     grad_matrix, grad_gates = rows[:, :n].mT @ previous, rows[:, n:].mT @ previous
     grad_s = inner[..., n:].contiguous()
@@ -274,7 +250,7 @@ def _op_backward(ctx, grad: Tensor, *_: Tensor):  # type: ignore[no-untyped-def]
 gated_op.register_autograd(_op_backward, setup_context=_setup)
 
 
-class Gates(torch.autograd.Function):
+class GatedRecurrence(torch.autograd.Function):
     """The gated recurrence for eager code; differentiated twice it goes through the plain loop."""
 
     @staticmethod

@@ -6,10 +6,10 @@ import html
 import io
 import statistics
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kreiss.networks.saving import BEST
 from kreiss.report import page, tables
 from kreiss.report.comparison import Comparison, Line
 from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
@@ -159,7 +159,7 @@ def _folder(line: Line, runs: Path) -> Path | None:
     """The run of the first seed, where its network is still there."""
     for run in line.runs:
         folder = runs / str(run.get("key", ""))
-        if run.get("key") and (folder / "best.safetensors").exists():
+        if run.get("key") and (folder / BEST).exists():
             return folder
     return None
 
@@ -167,8 +167,9 @@ def _folder(line: Line, runs: Path) -> Path | None:
 def structure(folder: Path) -> Any:
     """The learned Schur form of a run: Θ, the size of its sub-diagonals, its angles."""
     from kreiss.analysis.network.structure import learned_structure
+    from kreiss.networks import load
 
-    found = next(iter(learned_structure(import_module("kreiss").load(folder)).values()))
+    found = next(iter(learned_structure(load(folder)).values()))
     figure, axes = mosaic("abc", size=(10.5, 3.4), polar="c")
     theta_map(found.theta, axes["a"])
     subdiagonal_profile(found, axes["b"])

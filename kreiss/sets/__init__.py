@@ -1,27 +1,17 @@
 """Sets of matrices: which matrices are allowed, and how free numbers become one of them."""
 
-from kreiss.sets.band import Band
-from kreiss.sets.base import Set
-from kreiss.sets.complexschur import ComplexSchur
-from kreiss.sets.constraining import constrain
-from kreiss.sets.disc import UnitDisc
-from kreiss.sets.free import Free
-from kreiss.sets.longshort import LongShort
-from kreiss.sets.orthogonal import Orthogonal
-from kreiss.sets.schur import Schur
-from kreiss.sets.stacked import Stacked
-from kreiss.sets.unitary import Unitary
+from kreiss.sets.band import Band as Band
+from kreiss.sets.base import Set as Set
+from kreiss.sets.complexschur import ComplexSchur as ComplexSchur
+from kreiss.sets.constraining import constrain as constrain
+from kreiss.sets.disc import UnitDisc as UnitDisc
+from kreiss.sets.free import Free as Free
+from kreiss.sets.longshort import LongShort as LongShort
+from kreiss.sets.orthogonal import Orthogonal as Orthogonal
+from kreiss.sets.schur import Schur as Schur
+from kreiss.sets.stacked import Stacked as Stacked
+from kreiss.sets.unitary import Unitary as Unitary
 
-__all__ = [
-    "Band",
-    "ComplexSchur",
-    "Free",
-    "LongShort",
-    "Orthogonal",
-    "Schur",
-    "Set",
-    "Stacked",
-    "UnitDisc",
-    "Unitary",
-    "constrain",
-]
+SETS: dict[str, type[Set]] = {
+    held.__name__: held for held in (Band, ComplexSchur, Free, LongShort, Orthogonal, Schur, Stacked, UnitDisc, Unitary)
+}

@@ -17,7 +17,7 @@ from kreiss.sets import initial
 from kreiss.sets.base import Free_, Set, default_tolerance
 from kreiss.sets.conjugation import Conjugation
 from kreiss.sets.orthogonal import DEFAULT_METHOD, Orthogonal
-from kreiss.sets.orthogonal_methods import Trivialization
+from kreiss.sets.orthogonal.skew import Trivialization
 
 BLOCKS = ("exact", "rotation", "paper")
 COUPLED = ("chain", "delay_line", "random_coupling")  # starts that are not normal

@@ -40,12 +40,12 @@ GRIDS: dict[str, Grid] = {
         {
             "optimiser.lr": (1e-4, 2e-4, 1e-3, 2e-3, 1e-2),
             "optimiser.alpha": (0.5, 0.9, 0.99),
-            "optimiser.radius": (0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.15, 1.0, 10.0),
+            "optimiser.radius_penalty": (0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.15, 1.0, 10.0),
             "optimiser.coupling_decay": (0.0, 1e-6, 1e-5, 1e-4),
             "model.init": ("random", "cayley", "henaff"),
         },
         only={
-            "optimiser.radius": ("nnrnn",),
+            "optimiser.radius_penalty": ("nnrnn",),
             "optimiser.coupling_decay": ("nnrnn",),
             "model.init": ("nnrnn", "exprnn", "orthrnn"),
         },

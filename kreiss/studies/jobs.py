@@ -11,7 +11,8 @@ from typing import Any
 
 from kreiss.errors import InputError, check_name
 from kreiss.experiments import Experiment, Row
-from kreiss.training.config import Config, dotted, resolved
+from kreiss.settings import Config
+from kreiss.training.config import as_first_named, dotted, resolved
 from kreiss.training.presets import without_other_length
 
 # what decides where and how comfortably a run is made, and not what it comes to
@@ -40,8 +41,8 @@ class Job:
 
 def key_of(config: Config) -> str:
     """A name for the settings: equal for equal settings, and for others another."""
-    said = config.model_dump(mode="json", exclude=set(UNSAID))
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:DIGITS]
+    settings = as_first_named(config.model_dump(mode="json", exclude=set(UNSAID)))
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def job_of(made: Experiment, row: Row, scale: str, seed: int, changes: Mapping[str, Any] | None = None) -> Job:

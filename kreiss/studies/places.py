@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import torch
 
 from kreiss.errors import MissingExtra, RunError
+from kreiss.storage.files import write_whole
 from kreiss.studies import worker
 from kreiss.studies.jobs import Job
 from kreiss.studies.results import Record
 from kreiss.training.config import written
-from kreiss.training.storage import write_whole
 
 LOOK = 1.0  # seconds between looks at runs that go on
 SINGLE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kreiss.errors import RunError
+from kreiss.storage.files import write_whole
 from kreiss.studies.locks import alone
-from kreiss.training.storage import write_whole
 
 Record = dict[str, Any]
 DIVERGED = " must be finite; got "  # in the message of a run that an earlier version recorded without its cause

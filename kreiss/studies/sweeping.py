@@ -17,10 +17,11 @@ from typing import Any
 
 from kreiss.errors import InputError, MissingExtra, check_name
 from kreiss.experiments import row as named
+from kreiss.settings import Config
 from kreiss.studies.grids import GRIDS
 from kreiss.studies.locks import alone, journal_lock
 from kreiss.tasks import TASKS
-from kreiss.training.config import Config, resolved
+from kreiss.training.config import resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.presets import without_other_length
@@ -59,7 +60,8 @@ class Sweep:
     def choices(self) -> dict[str, tuple[Any, ...]]:
         """Values by setting, of those that the model has."""
         check_name("grid", self.grid, GRIDS)
-        return GRIDS[self.grid].choices_for(self.model, resolved(self.settings()).model.hidden)
+        hidden = resolved(self.settings()).model.model_dump().get("hidden", 0)
+        return GRIDS[self.grid].choices_for(self.model, hidden)
 
     def config(self, chosen: dict[str, Any]) -> Config:
         """The settings of a trial."""
@@ -161,16 +163,16 @@ def validations(config: Config) -> Iterator[float]:
     import torch
 
     from kreiss.errors import Diverged
-    from kreiss.training.building import make_network, make_task, planned
     from kreiss.training.checkpoint import own_generators
-    from kreiss.training.loop import Training
+    from kreiss.training.loop import Supervised
+    from kreiss.training.planning import make_network, make_task, planned
 
     task = make_task(config)
     config = planned(config, task)
     device = torch.device(config.device)
     assert config.eval_every is not None
     with own_generators(config.seed, device), Interruption() as interruption:
-        training = Training(make_network(config, task).to(device), task, config, Processes(device))
+        training = Supervised(make_network(config, task).to(device), task, config, Processes(device))
         while not training.done:
             try:
                 training.update()

@@ -19,15 +19,16 @@ from typing import Any
 import torch
 
 from kreiss.errors import Diverged
+from kreiss.settings import Config
+from kreiss.storage.files import write_whole
 from kreiss.studies.locks import alone
 from kreiss.studies.results import Record, is_result
 from kreiss.tasks import TASKS
 from kreiss.training import fitting
-from kreiss.training.building import make_network, make_task
 from kreiss.training.checkpoint import LAST
-from kreiss.training.config import Config, read_settings, resolved
+from kreiss.training.config import read_settings, resolved
+from kreiss.training.planning import make_network, make_task
 from kreiss.training.record import read_records, read_status, remove
-from kreiss.training.storage import write_whole
 
 ENDED = ("finished", "failed")
 WAIT = 0.2  # seconds between looks at a run that someone resumed by hand

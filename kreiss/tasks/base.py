@@ -18,7 +18,7 @@ class Batch:
     """Inputs and targets of one update or one piece of an evaluation.
 
     Args:
-        inputs: (T, B, input_size), or integer symbols (T, B) below input_size.
+        inputs: (T, B, …) with `input_shape` after time and batch; integers (T, B) below input_size for symbols.
         targets: one answer per step (T, B, …), or per sequence (B, …) where the task asks at the end only.
         lengths: valid steps of each sequence (B,), or None where all are.
         carries: whether the state left by the batch before goes on into this one (truncated backpropagation).
@@ -43,6 +43,11 @@ class Task(ABC):
     answers: Literal["every", "last"] = "every"  # whether there is a target at every step, or one per sequence
     metric: str = "loss"  # the metric that chooses the best checkpoint and is shown
     higher_is_better: bool = False
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input after time and batch: (input_size,) for vectors, () for symbols, or any other."""
+        return () if self.symbols else (self.input_size,)
 
     # option that may name a file or folder of the user's → names of data sets that it may hold instead
     paths: ClassVar[dict[str, tuple[str, ...]]] = {}

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kreiss.errors import InputError, check_name, check_size
-from kreiss.tasks import data
 from kreiss.tasks.base import Batch, Task, Totals
-from kreiss.tasks.losses import NOTHING, cross_entropy, surprise
+from kreiss.tasks.losses import NO_TARGET, cross_entropy, surprise
+from kreiss.tasks.sources import data
 from kreiss.tasks.stored import Split
 
 PARTS: tuple[Split, ...] = ("train", "valid", "test")
@@ -146,7 +146,7 @@ def streams(symbols: NDArray[Any], count: int) -> tuple[Tensor, Tensor]:
         behind = np.pad(behind, ((0, 0), (0, 1)), constant_values=padding)
         return torch.from_numpy(np.concatenate([ahead.reshape(longer, steps), behind]).T.copy())
 
-    return columns(symbols[:-1], 0), columns(symbols[1:].astype(np.int16), NOTHING)
+    return columns(symbols[:-1], 0), columns(symbols[1:].astype(np.int16), NO_TARGET)
 
 
 def mikolov(text: bytes) -> bytes:

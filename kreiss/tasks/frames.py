@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kreiss.errors import InputError, check_name, check_size
-from kreiss.tasks import corpora, data, sound
 from kreiss.tasks.base import Batch, Totals
 from kreiss.tasks.losses import squared
+from kreiss.tasks.sources import corpora, data, sound
 from kreiss.tasks.stored import Split, Stored
 
 CORPORA = {"fsdd": corpora.fsdd, "timit": corpora.timit}

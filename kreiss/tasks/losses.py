@@ -8,17 +8,17 @@ from torch.nn import functional as F
 
 from kreiss.tasks.base import Batch, Totals
 
-NOTHING = -100  # the class of a step that has none; torch's cross-entropy leaves it out
+NO_TARGET = -100  # the class of a step that has none; torch's cross-entropy leaves it out
 
 
 def cross_entropy(output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """Cross-entropy in nats of logits (…, classes) for classes (…)."""
-    return F.cross_entropy(output.flatten(0, -2), targets.flatten(), ignore_index=NOTHING, reduction=reduction)
+    return F.cross_entropy(output.flatten(0, -2), targets.flatten(), ignore_index=NO_TARGET, reduction=reduction)
 
 
 def surprise(output: Tensor, targets: Tensor) -> tuple[float, int]:
     """Total cross-entropy in nats, summed in double precision, and how many targets it is of."""
-    return float(cross_entropy(output.double(), targets, "sum")), int((targets != NOTHING).sum())
+    return float(cross_entropy(output.double(), targets, "sum")), int((targets != NO_TARGET).sum())
 
 
 def classified(output: Tensor, targets: Tensor) -> Totals:

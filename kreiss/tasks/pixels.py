@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kreiss.errors import InputError, check_size, unknown_name
-from kreiss.tasks import data
 from kreiss.tasks.base import Batch, Totals
 from kreiss.tasks.losses import classified, cross_entropy
+from kreiss.tasks.sources import data
 from kreiss.tasks.stored import Split, Stored, divided
 
 CLASSES = 10

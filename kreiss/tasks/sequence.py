@@ -12,9 +12,9 @@ from torch import Tensor
 
 from kreiss.errors import InputError, check_name, check_size
 from kreiss.tasks.base import Batch, Totals
-from kreiss.tasks.losses import NOTHING, classified, cross_entropy, squared
+from kreiss.tasks.losses import NO_TARGET, classified, cross_entropy, squared
+from kreiss.tasks.sources.tables import Sequences, load
 from kreiss.tasks.stored import Split, Stored, divided, in_order
-from kreiss.tasks.tables import Sequences, load
 
 SMALLEST, LARGEST = 1e-30, 1e30  # single precision ends at 1e-38 and 3e38; squares and sums need room
 
@@ -122,7 +122,7 @@ class Sequence(Stored):
         lengths = torch.tensor([len(self.inputs[member]) for member in members])
         inputs = _padded([self.inputs[member] for member in members], 0.0)
         some = [self.asked[member] for member in members]
-        padding = NOTHING if self.kind == "classification" else 0.0
+        padding = NO_TARGET if self.kind == "classification" else 0.0
         targets = _padded(some, padding) if self.answers == "every" else torch.as_tensor(np.stack(some))
         uneven = bool((lengths != lengths[0]).any())
         floating = torch.get_default_dtype() if targets.is_floating_point() else torch.long

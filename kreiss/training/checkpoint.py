@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError, RunError
-from kreiss.training import storage
-from kreiss.training.identity import ANY, check_owner
+from kreiss.networks.saving import BEST as BEST
+from kreiss.networks.saving import LAST as LAST
+from kreiss.networks.saving import MODEL, part
+from kreiss.storage import files
+from kreiss.storage.identity import ANY, check_owner
 from kreiss.training.kept import check_kept, check_moments
-from kreiss.training.saving import BEST as BEST
-from kreiss.training.saving import LAST as LAST
-from kreiss.training.saving import MODEL, part
 
 PREVIOUS = "previous.safetensors"
 OPTIMISER = "optimiser."  # prefix of its moments
@@ -54,7 +54,7 @@ class Checkpoints:
         last = self.folder / LAST
         if self.good and last.exists():
             _name_again(last, self.folder / PREVIOUS)
-        storage.write_tensors(last, tensors, content)
+        files.write_tensors(last, tensors, content)
         self.update, self.good = content["updates"], False
 
     def proven(self) -> None:
@@ -82,13 +82,13 @@ def return_to_previous(folder: Path) -> None:
 
 def _name_again(path: Path, other: Path) -> None:
     """A second name for a checkpoint, so that at no moment there is none."""
-    partial = storage.partial_name(other)
+    partial = files.partial_name(other)
     try:
         partial.unlink(missing_ok=True)
         os.link(path, partial)
         os.replace(partial, other)
     except OSError:  # a file system without links
-        storage.write_whole(other, path.read_bytes())
+        files.write_whole(other, path.read_bytes())
     finally:
         partial.unlink(missing_ok=True)  # renaming one name of a file to another name of it leaves both
 
@@ -119,9 +119,9 @@ def read_checkpoint(
 
 
 def _read(path: Path, run: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors, content = storage.read_tensors(path)
+    tensors, content = files.read_tensors(path)
     if "updates" not in content:
-        raise storage.damaged(path, "a model without the state of a run")
+        raise files.damaged(path, "a model without the state of a run")
     check_kept(path, tensors, content)
     check_owner(path, content, run)
     for name, tensor in tensors.items():
@@ -152,7 +152,7 @@ def _asked(description: Any) -> Any:
 def earlier_best(folder: Path, content: dict[str, Any], metric: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The best validation of a run whose checkpoint is of a version that did not hold it."""
     path = folder / BEST
-    tensors, found = storage.read_tensors(path)
+    tensors, found = files.read_tensors(path)
     if found["update"] > content["updates"] or found["metrics"].get(metric) != content["best"]:
         raise RunError(
             f"`{path}` must hold the best validation up to update {content['updates']}, of {metric} "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,21 +12,14 @@ from rich.live import Live as LiveScreen
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from kreiss.training.config import Config, written
+from kreiss.settings import Config
+from kreiss.training.config import written
+from kreiss.training.learner import Now
 
 REFRESH = 0.2  # seconds; drawing a line costs milliseconds
 GLANCE = 5.0  # seconds between looks at the spectrum, which costs an eigendecomposition
 GLANCE_SHARE = 0.02  # of the time, at most
 SAY = 10.0  # seconds between plain lines
-
-
-@dataclass
-class Now:
-    """What is known at an update."""
-
-    update: int
-    loss: float
-    norm: float
 
 
 class Display:

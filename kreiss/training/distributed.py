@@ -14,8 +14,7 @@ from torch.utils._pytree import tree_map
 
 from kreiss.errors import InputError
 from kreiss.tasks import Batch
-
-NO_TARGET = -100  # torch's own mark of a step without target
+from kreiss.tasks.losses import NO_TARGET
 
 
 class Processes:
@@ -52,6 +51,10 @@ class Processes:
         if self.count > 1:
             distributed.all_reduce(packed)
         return packed.tolist()
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in any process."""
+        return flag if self.count == 1 else bool(self.sum(float(flag))[0])
 
     def of_first(self, value: float) -> float:
         """The number that the first process has, so that all decide alike."""

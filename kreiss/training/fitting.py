@@ -9,21 +9,22 @@ from typing import Any
 from torch import nn
 
 from kreiss.errors import InputError
+from kreiss.networks.building import settings_of, with_readout
+from kreiss.settings import Config
 from kreiss.tasks import Task
-from kreiss.training.building import (
+from kreiss.training.checkpoint import own_generators
+from kreiss.training.config import resolved
+from kreiss.training.distributed import Processes
+from kreiss.training.guard import Interruption
+from kreiss.training.loop import Supervised
+from kreiss.training.planning import (
     check_room,
     device_named,
     make_network,
     make_task,
-    model_section,
-    networked,
     planned,
     task_section,
 )
-from kreiss.training.checkpoint import own_generators
-from kreiss.training.config import Config, resolved
-from kreiss.training.distributed import Processes
-from kreiss.training.guard import Interruption
 from kreiss.training.provenance import check_same, check_there, same_but_for_paths
 from kreiss.training.resuming import Resumption, check_changes, resumption
 from kreiss.training.session import Run, Session
@@ -44,7 +45,7 @@ def fit(
     """Train a model on a task and test it once, at its best validation.
 
     Args:
-        model: a name of the registry; a layer, which gets a readout; a `Network`; or any module called as
+        model: a name of the registry; a layer, which gets a readout; a `RecurrentNetwork`; or any module called as
             `model(inputs, state, lengths)` that returns outputs and state.
         task: a name, or a task.
         settings: settings by dotted or short name, as on the command line: {"optimiser.clip_norm": 1, "steps": 500}.
@@ -70,11 +71,11 @@ def fit(
     if isinstance(task, Task):
         given["task"] = task_section(task)
     if isinstance(model, nn.Module):
-        given["model"] = model_section(model)
+        given["model"] = settings_of(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
     config = resolved(*sources, names, settings or {}, more, given=given)
     made = task if isinstance(task, Task) else make_task(config)
-    network = networked(model, made, config.seed) if isinstance(model, nn.Module) else make_network(config, made)
+    network = with_readout(model, made, config.seed) if isinstance(model, nn.Module) else make_network(config, made)
     return _run(config, folder, network, made, show, found)
 
 
@@ -134,7 +135,7 @@ def _run(config: Config, out: Path | None, model: nn.Module, task: Task, show: s
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:
-            session = Session(config, out, model.to(device), task, processes, show, found)
-            return session.go(interruption)
+            learner = Supervised(model.to(device), task, config, processes)
+            return Session(config, out, learner, processes, show, found).go(interruption)
         finally:
             processes.close()

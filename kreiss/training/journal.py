@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kreiss.errors import RunError
-from kreiss.training import storage
-from kreiss.training.identity import ANY
-from kreiss.training.seals import checksum, sealed, unsealed
+from kreiss.storage import files
+from kreiss.storage.identity import ANY
+from kreiss.storage.seals import checksum, sealed, unsealed
 
 Record = dict[str, Any]
 
@@ -73,7 +73,7 @@ class Journal:
 
     def _write(self, content: Record) -> None:
         try:
-            storage.write_all(self.open(), (sealed(content) + "\n").encode())
+            files.write_all(self.open(), (sealed(content) + "\n").encode())
         except OSError as error:
             raise RunError(
                 f"`{self.path}` could not be written: {error.strerror}. What is in it is whole; make "
@@ -83,11 +83,11 @@ class Journal:
     def open(self) -> int:
         """The open file; half a line that a killed process left is ended, so that what follows starts on its own."""
         if self._file is None:
-            self._file = storage.open_plain(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self._file = files.open_plain(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             if os.fstat(self._file).st_size:
                 os.lseek(self._file, -1, os.SEEK_END)
                 if os.read(self._file, 1) != b"\n":
-                    storage.write_all(self._file, b"\n")
+                    files.write_all(self._file, b"\n")
         return self._file
 
     def sync(self) -> None:
@@ -152,7 +152,7 @@ def read_journal(path: Path, run: str | None = ANY) -> Found:
 def _lines(path: Path) -> list[bytes]:
     """All lines; the last one without its end only if it is whole."""
     try:
-        *lines, last = storage.read_plain(path).split(b"\n")
+        *lines, last = files.read_plain(path).split(b"\n")
     except OSError:
         return []
     try:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from kreiss.errors import LARGEST_SIZE, InputError
-from kreiss.training.options import sentence
-from kreiss.training.storage import foreign
+from kreiss.options import sentence
+from kreiss.storage.files import foreign
 
 Count = Annotated[int, Field(ge=0, le=LARGEST_SIZE, strict=True)]
 Word = Annotated[int, Field(ge=0, lt=2**32, strict=True)]

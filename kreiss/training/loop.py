@@ -1,9 +1,9 @@
-"""One training run in memory: updates, evaluations, and what has to be kept to go on."""
+"""Supervised learning: updates on the batches of a task, evaluations, and what has to be kept to resume."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -13,21 +13,23 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from torch.utils._pytree import tree_map
 
+from kreiss.contracts import Network
 from kreiss.errors import check_name, check_size
+from kreiss.optim import radius_penalty, rebase
+from kreiss.settings import Config
 from kreiss.tasks import Batch, Task
 from kreiss.training import checkpoint
-from kreiss.training.config import Config
-from kreiss.training.display import Now
 from kreiss.training.distributed import Processes, detached, on_device, pieces, terms
-from kreiss.training.groups import penalty, rebase
 from kreiss.training.guard import Guard, check_finite, computable
+from kreiss.training.learner import Learner, Now
 from kreiss.training.optimisers import Schedule, make_optimiser
+from kreiss.training.provenance import checksum
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Training:
-    """A model on its way: makes updates one after another, and gives and takes all it needs to go on.
+class Supervised(Learner):
+    """Trains a model on the batches of a task.
 
     Args:
         model: called as `model(inputs, state, lengths)`, returns output and state.
@@ -39,6 +41,7 @@ class Training:
     def __init__(self, model: nn.Module, task: Task, config: Config, processes: Processes) -> None:
         assert config.steps is not None
         self.model, self.task, self.config, self.processes = model, task, config, processes
+        self.metric = task.metric
         self.module = processes.wrapped(model)
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(model, config.optimiser)
@@ -46,12 +49,9 @@ class Training:
         self.guard = Guard(config.on_nan)
         self.scaler = torch.amp.GradScaler(processes.device.type) if config.precision == "fp16" else None
         self.states: list[Any] = [None] * config.accumulate  # what each piece of a batch hands on to the next batch
-        self.updates = 0
         self.best: float | None = None
         self.stale = 0  # evaluations since the best one
-        self.seconds = 0.0
         self.window: list[float] = [0.0, 0]  # sum and number of losses since the last record
-        self.last_good: Callable[[], str] = lambda: "No checkpoint was written"
 
     # ------------------------------------------------------------ updates
 
@@ -107,10 +107,18 @@ class Training:
     def _objective(self, loss: Tensor, last: bool) -> Tensor:
         """What is differentiated: the loss, summed over processes although gradients are averaged, and the penalty."""
         objective = loss * self.processes.count if self.processes.count > 1 else loss
-        chosen = self.config.optimiser
-        if last and chosen.radius:
-            objective = objective + penalty(self.model, chosen.radius, reduction=chosen.reduction)
+        for penalty in self._penalties() if last else ():
+            objective = objective + penalty
         return objective if self.scaler is None else self.scaler.scale(objective)
+
+    def _penalties(self) -> Iterator[Tensor]:
+        """That of the settings, and the network's own."""
+        chosen = self.config.optimiser
+        if chosen.radius_penalty:
+            yield radius_penalty(self.model, chosen.radius_penalty, reduction=chosen.reduction)
+        own = self.model.penalty() if isinstance(self.model, Network) else None
+        if own is not None:
+            yield own
 
     def _quiet_until(self, last: bool) -> AbstractContextManager[Any]:
         """Processes exchange gradients once per update, with the last piece."""
@@ -129,11 +137,26 @@ class Training:
             self.scaler.step(self.optimiser)
             self.scaler.update()
 
-    def mean_loss(self) -> float | None:
-        """Of the updates since this was last asked; None if all were skipped."""
+    def log(self, now: Now) -> dict[str, Any]:
+        """Mean loss since the last record (none if all updates were skipped), gradient norm, rate, skipped updates."""
         total, count = self.window
         self.window = [0.0, 0]
-        return total / count if count else None
+        record: dict[str, Any] = {"loss": total / count} if count else {}
+        record |= {"gradient_norm": now.norm, "lr": self.optimiser.param_groups[-1]["lr"]}
+        return {**record, "skipped": self.guard.skipped} if self.guard.skipped else record
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last update was finite."""
+        return not self.guard.in_a_row
+
+    def baseline(self) -> dict[str, float]:
+        """That of the task."""
+        return self.task.baseline()
+
+    def checksum(self) -> str | None:
+        """Of the task's files."""
+        return checksum(self.task)
 
     # ------------------------------------------------------------ evaluations
 
@@ -172,7 +195,7 @@ class Training:
         check_finite([*weights, *moments], self.updates, self.last_good)
 
     def kept(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that decides how this goes on, as tensors and JSON; all processes have to ask together."""
+        """The model, the optimiser, the schedule, generators, the carried state and counters."""
         moments, numbers = checkpoint.optimiser_state(self.optimiser)
         random_tensors, random_numbers = checkpoint.generators(self.processes.gathered)
         states: dict[str, Tensor] = {}
@@ -186,7 +209,7 @@ class Training:
         return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors | states, content
 
     def restore(self, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
-        """Go on from what `kept` gave; the model has its tensors already."""
+        """Resume from what `kept` gave; the model has its tensors already."""
         checkpoint.restore_optimiser(self.optimiser, tensors, content["optimiser"])
         checkpoint.restore_generators(tensors, content["random"], self.processes.rank)
         self.schedule.restore(content["schedule"])

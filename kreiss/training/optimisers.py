@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kreiss.training.config import OptimiserSection, ScheduleSection
-from kreiss.training.groups import param_groups
+from kreiss.optim import param_groups
+from kreiss.settings import OptimiserSection, ScheduleSection
 
 
 def make_optimiser(model: nn.Module, chosen: OptimiserSection) -> torch.optim.Optimizer:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from kreiss.errors import InputError
+from kreiss.settings import Config, TaskSection
 from kreiss.tasks import TASKS, Task
-from kreiss.tasks.data import is_there
-from kreiss.training.config import Config, TaskSection, own_options
+from kreiss.tasks.sources.data import is_there
+from kreiss.training.config import own_options
 
 ANYWHERE = "a file or folder"  # instead of a path, where settings are compared
 

@@ -30,12 +30,13 @@ import yaml
 from torch import Tensor
 
 from kreiss.errors import InputError, RunError
-from kreiss.training import storage
+from kreiss.settings import Config
+from kreiss.storage import files
+from kreiss.storage.identity import ABOUT, ANY, document, identity, known_identity, new_identity, read_document
+from kreiss.storage.seals import NOBODY, comment_of, commented
 from kreiss.training.checkpoint import Checkpoints, return_to_previous, sweep
-from kreiss.training.config import Config, plain, read_settings, resolved
-from kreiss.training.identity import ABOUT, ANY, document, identity, known_identity, new_identity, read_document
+from kreiss.training.config import plain, read_settings, resolved, up_to_date
 from kreiss.training.journal import Found, Journal, Record, Tally, before, read_journal
-from kreiss.training.seals import NOBODY, comment_of, commented
 from kreiss.version import __version__
 
 try:
@@ -72,7 +73,7 @@ class RunFolder:
                 f"remove it with `kreiss runs rm {path}`, or choose another name."
             )
         try:
-            storage.make_folder(path)
+            files.make_folder(path)
         except OSError as error:
             raise RunError(
                 f"the run folder `{path}` could not be made: {error.strerror}. Choose another with --out."
@@ -97,7 +98,7 @@ class RunFolder:
 
     def _open(self) -> None:
         try:
-            self._lock = storage.open_plain(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+            self._lock = files.open_plain(self.path / LOCK, os.O_RDWR | os.O_CREAT)
             self._hold()
             self.metrics.open()
         except OSError as error:
@@ -135,13 +136,13 @@ class RunFolder:
     def write_about(self, about: dict[str, Any]) -> None:
         """Who this run is, and what its results depend on besides the settings."""
         self.about = about
-        storage.write_whole(self.path / ABOUT, document(about))
+        files.write_whole(self.path / ABOUT, document(about))
 
     def write_settings(self, settings: dict[str, Any]) -> None:
         """Every setting, unless this process wrote the same before."""
         if settings != self._settings:
             text = commented(yaml.safe_dump(settings, sort_keys=False), self.run)
-            storage.write_whole(self.path / SETTINGS, text.encode())
+            files.write_whole(self.path / SETTINGS, text.encode())
             self._settings = settings
 
     def keep_spectrum(self, record: Record) -> None:
@@ -168,7 +169,7 @@ class RunFolder:
             "run": self.run, "state": state, "update": update, "message": message, "cause": cause,
             "records": self._tallies(), "checkpoint": self.checkpoints.update, "time": time.time(), "pid": os.getpid(),
         }  # fmt: skip
-        storage.write_whole(self.path / STATUS, document(content))
+        files.write_whole(self.path / STATUS, document(content))
 
     def close(self) -> None:
         """Let another process have the folder."""
@@ -237,7 +238,7 @@ def _checked_status(path: Path) -> dict[str, Any]:
     found = read_document(path)
     wanted = {"state": str, "update": int, "message": str}
     if any(not isinstance(found.get(name), kind) for name, kind in wanted.items()):
-        raise storage.damaged(path, "no state, update and message")
+        raise files.damaged(path, "no state, update and message")
     return found
 
 
@@ -246,7 +247,7 @@ def is_locked(path: Path) -> bool:
     if fcntl is None:
         return True
     try:
-        file = storage.open_plain(path / LOCK, os.O_RDWR)
+        file = files.open_plain(path / LOCK, os.O_RDWR)
     except (FileNotFoundError, RunError):  # nobody made it, or somebody else did
         return False
     except OSError:
@@ -272,14 +273,14 @@ def settings_of(path: Path) -> dict[str, Any]:
             f"`{path}` must be the folder of a run; got one without config.yaml. `kreiss runs ls` lists runs."
         )
     check_settings(path)
-    return read_settings(path / SETTINGS)
+    return up_to_date(read_settings(path / SETTINGS))
 
 
 def check_settings(path: Path) -> None:
     """Raise if the settings of a run are not what was written, or are those of another run."""
     run = known_identity(path)
     try:
-        owner = comment_of(storage.read_plain(path / SETTINGS).decode())
+        owner = comment_of(files.read_plain(path / SETTINGS).decode())
     except (OSError, ValueError) as error:
         raise _changed_settings(path, "a file that was changed or damaged") from error
     if owner is None and run not in (None, ANY):

@@ -13,9 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from kreiss.errors import InputError, RunError
+from kreiss.settings import Config
+from kreiss.storage.identity import ABOUT, known_identity, read_document
 from kreiss.training.checkpoint import LAST, PREVIOUS, read_checkpoint
-from kreiss.training.config import Config, dotted, plain
-from kreiss.training.identity import ABOUT, known_identity, read_document
+from kreiss.training.config import dotted, plain, up_to_date
 from kreiss.training.journal import Found, Tally, before, read_journal
 from kreiss.training.record import METRICS, SETTINGS, SPECTRA, RunFolder, damaged_records, read_status, settings_of
 
@@ -81,7 +82,7 @@ def _check_that_none_is_lost(folder: Path) -> None:
     status = read_status(folder)
     if status.get("checkpoint", status["update"] or None) is not None:
         raise RunError(
-            f"`{folder}` must hold last.safetensors or previous.safetensors to be resumed; got neither, although the "
+            f"`{folder}` must hold {LAST} or {PREVIOUS} to be resumed; got neither, although the "
             "run wrote them. Put one back, or start a new run."
         )
 
@@ -111,7 +112,7 @@ def _settings(folder: Path, content: dict[str, Any] | None, repair: bool) -> dic
                 "settings of the checkpoint."
             )
         settings_of(folder)
-    return kept
+    return up_to_date(kept)
 
 
 def _records(path: Path, run: str | None, content: dict[str, Any] | None, repair: bool) -> Found:

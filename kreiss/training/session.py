@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from kreiss.errors import Diverged, InputError, RunError
-from kreiss.tasks import Task
-from kreiss.training import checkpoint, display, saving, storage
-from kreiss.training.config import Config
+from kreiss.networks import saving
+from kreiss.settings import Config
+from kreiss.storage import files
+from kreiss.training import checkpoint, display
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
-from kreiss.training.loop import Training
-from kreiss.training.provenance import checksum
+from kreiss.training.learner import Learner, Now
 from kreiss.training.record import RunFolder
 from kreiss.training.resuming import Resumption, reopened
 from kreiss.training.spectrum import eigenvalues, glance, spectrum_record
@@ -68,14 +68,13 @@ class Session:
         self,
         config: Config,
         out: Path | None,
-        model: nn.Module,
-        task: Task,
+        learner: Learner,
         processes: Processes,
         show: str,
         found: Resumption | None,
     ) -> None:
-        self.config, self.out, self.model, self.task, self.processes = config, out, model, task, processes
-        self.training = Training(model, task, config, processes)
+        self.config, self.out, self.learner, self.processes = config, out, learner, processes
+        self.model = learner.model
         self.records: list[dict[str, Any]] = []
         self.best: Best | None = None
         self.folder: RunFolder | None = None
@@ -83,27 +82,27 @@ class Session:
             self._restore(found, found.content)
             self._check_steps()
         self.trackers: list[Tracker] = []
-        self.display = display.Display(0, task.metric, None, dict)
+        self.display = display.Display(0, learner.metric, None, dict)
         self.show, self.found = show, found
         self.saved = time.monotonic()
 
     def _restore(self, found: Resumption, content: dict[str, Any]) -> None:
         checkpoint.check_model(self.model, self._described(), found.tensors, content)
         self.model.load_state_dict(saving.part(found.tensors, saving.MODEL))
-        self.training.restore(found.tensors, content)
+        self.learner.restore(found.tensors, content)
         self.records = found.metrics.records
         self._restore_best(found, content)
 
     def _restore_best(self, found: Resumption, content: dict[str, Any]) -> None:
         tensors, at = saving.best_of(found.tensors, content), content.get("best_at")
         if tensors is None and content["best"] is not None:  # a checkpoint of an earlier version
-            tensors, at = checkpoint.earlier_best(found.folder, content, self.task.metric)
+            tensors, at = checkpoint.earlier_best(found.folder, content, self.learner.metric)
         if tensors is not None and at is not None:
             self.best = Best(at["update"], at["metrics"], tensors)
 
     def _check_steps(self) -> None:
         """Raise if the run has made more updates than it is to have."""
-        made, steps = self.training.updates, self.config.steps
+        made, steps = self.learner.updates, self.config.steps
         assert steps is not None
         if made > steps:
             raise InputError(
@@ -114,19 +113,19 @@ class Session:
     def _open(self, show: str, found: Resumption | None) -> None:
         """Open the folder, the trackers and the display."""
         assert self.config.steps is not None
-        done = self.training.updates
+        done = self.learner.updates
         if self.out is not None:
             self.folder = (
-                RunFolder.create(self.out, self.config, checksum(self.task)) if found is None else reopened(found)
+                RunFolder.create(self.out, self.config, self.learner.checksum()) if found is None else reopened(found)
             )
-            self.training.last_good = self.folder.checkpoints.words
+            self.learner.last_good = self.folder.checkpoints.words
             self._put_back_best()
         if found is None or found.content is None:
             self._keep_spectrum(eigenvalues(self.model))
         self.trackers = open_trackers(self.config, self.out, done)
-        baseline = self.task.baseline().get(self.task.metric)
+        baseline = self.learner.baseline().get(self.learner.metric)
         made = display.choose(show)
-        self.display = made(self.config.steps, self.task.metric, baseline, lambda: glance(self.model))
+        self.display = made(self.config.steps, self.learner.metric, baseline, lambda: glance(self.model))
         self.display.start(self.config, str(self.out or "not saved"), done)
 
     # ------------------------------------------------------------ going
@@ -150,63 +149,53 @@ class Session:
 
     def _updates(self, interruption: Interruption) -> bool:
         """Whether someone asked to stop before the end."""
-        training, config = self.training, self.config
+        learner, config = self.learner, self.config
         assert config.eval_every is not None
         clock = time.monotonic()
-        if not training.updates:
+        if not learner.updates:
             self.save()  # there is something to return to from the beginning
-        while not training.done:
-            now = training.update()
+        while not learner.done:
+            now = learner.update()
             self._note_good()
             self.display.show(now)
-            if now.update % config.log_every == 0 or training.done:
+            if now.update % config.log_every == 0 or learner.done:
                 self._log(now)
-            evaluated = now.update % config.eval_every == 0 or training.done
+            evaluated = now.update % config.eval_every == 0 or learner.done
             if evaluated:
                 self._validate()
-            asked = self._asked(interruption)
-            clock, training.seconds = time.monotonic(), training.seconds + time.monotonic() - clock
-            if asked or training.done or self._due(evaluated):
+            asked = self.processes.any(interruption.asked)
+            clock, learner.seconds = time.monotonic(), learner.seconds + time.monotonic() - clock
+            if asked or learner.done or self._due(evaluated):
                 self.save()
-            if asked and not training.done:
+            if asked and not learner.done:
                 return True
         return False
 
-    def _asked(self, interruption: Interruption) -> bool:
-        """Whether any process was asked to stop."""
-        if self.processes.count == 1:
-            return interruption.asked
-        return bool(self.processes.sum(float(interruption.asked))[0])
-
-    def _log(self, now: display.Now) -> None:
-        record: dict[str, Any] = {"update": now.update, "loss": self.training.mean_loss(), "gradient_norm": now.norm}
-        record["lr"] = self.training.optimiser.param_groups[-1]["lr"]
-        if self.training.guard.skipped:
-            record["skipped"] = self.training.guard.skipped
-        self._record({name: value for name, value in record.items() if value is not None})
+    def _log(self, now: Now) -> None:
+        self._record({"update": now.update, **self.learner.log(now)})
 
     def _validate(self) -> None:
-        metrics = self.training.evaluate("valid")
-        improved = self.training.observe(metrics)
+        metrics = self.learner.evaluate("valid")
+        improved = self.learner.observe(metrics)
         if improved:
             self._keep_best(metrics)
         values = eigenvalues(self.model)
-        self._record({"update": self.training.updates, "split": "valid", **metrics, **glance(self.model, values)})
+        self._record({"update": self.learner.updates, "split": "valid", **metrics, **glance(self.model, values)})
         self._keep_spectrum(values)
 
     def _keep_spectrum(self, values: torch.Tensor | None) -> None:
         if self.folder is not None and values is not None:
-            self.folder.keep_spectrum(spectrum_record(self.training.updates, values))
+            self.folder.keep_spectrum(spectrum_record(self.learner.updates, values))
 
     def _keep_best(self, metrics: dict[str, float]) -> None:
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
-        self.best = Best(self.training.updates, metrics, tensors)
+        self.best = Best(self.learner.updates, metrics, tensors)
         if self.folder is not None:
             self._write_best(self.folder, self.best)
 
     def _write_best(self, folder: RunFolder, best: Best) -> None:
         content = {**self._described(), "update": best.update, "metrics": best.metrics, "run": folder.run}
-        storage.write_tensors(folder.path / saving.BEST, best.tensors, content)
+        files.write_tensors(folder.path / saving.BEST, best.tensors, content)
 
     def _put_back_best(self) -> None:
         """The best so far in the folder of a resumed run, not one of updates that are made again."""
@@ -225,20 +214,20 @@ class Session:
 
     def _due(self, evaluated: bool) -> bool:
         """Whether it is time for a checkpoint; the first process's clock decides for all."""
-        if self.training.guard.in_a_row:
+        if not self.learner.healthy:
             return False  # weights of which nothing finite came are not kept
         every = self.config.checkpoint_every
         if every is not None:
-            return self.training.updates % every == 0
+            return self.learner.updates % every == 0
         late = evaluated or time.monotonic() - self.saved >= MINUTE
         return bool(self.processes.of_first(float(late)))
 
     def save(self) -> None:
         """Write a checkpoint; all processes take part, the first one writes."""
-        self.training.check_finite()
+        self.learner.check_finite()
         if self.out is None:
             return
-        tensors, content = self.training.kept()
+        tensors, content = self.learner.kept()
         self.saved = time.monotonic()
         if self.folder is not None:
             best, at = self._best_kept()
@@ -249,26 +238,26 @@ class Session:
         if self.best is None:
             return {}, None
         at = {"update": self.best.update, "metrics": self.best.metrics}
-        if self.best.update == self.training.updates:
+        if self.best.update == self.learner.updates:
             return {}, at
         return {saving.BEST_MODEL + name: tensor for name, tensor in self.best.tensors.items()}, at
 
     def _note_good(self) -> None:
-        if self.folder is not None and not self.training.guard.in_a_row:
+        if self.folder is not None and self.learner.healthy:
             self.folder.checkpoints.proven()
 
     def _test(self) -> dict[str, float]:
         """Metrics of the best validation on the test set, asked for once."""
         if self.best is not None:
             self.model.load_state_dict(self.best.tensors)
-        metrics = self.training.evaluate("test")
-        self._record({"update": self.training.updates, "split": "test", **metrics, **glance(self.model)})
+        metrics = self.learner.evaluate("test")
+        self._record({"update": self.learner.updates, "split": "test", **metrics, **glance(self.model)})
         return metrics
 
     # ------------------------------------------------------------ records and the end
 
     def _record(self, record: dict[str, Any]) -> None:
-        record = {**record, "seconds": round(self.training.seconds, 3)}
+        record = {**record, "seconds": round(self.learner.seconds, 3)}
         self.records.append(record)
         if self.folder is not None:
             self.folder.metrics.append(record)
@@ -280,9 +269,9 @@ class Session:
 
     def _end(self, state: str) -> None:
         if self.folder is not None:
-            self.folder.set_status(state, self.training.updates)
+            self.folder.set_status(state, self.learner.updates)
         if state == "interrupted" and self.folder is not None:
-            self.display.say(f"interrupted at update {self.training.updates}; go on with: kreiss resume {self.out}")
+            self.display.say(f"interrupted at update {self.learner.updates}; go on with: kreiss resume {self.out}")
 
     def _fail(self, error: BaseException) -> None:
         if self.folder is None:
@@ -292,7 +281,7 @@ class Session:
         stopped = isinstance(error, KeyboardInterrupt)  # a second Ctrl-C, in the middle of an update
         cause = "diverged" if isinstance(error, Diverged) else "" if stopped else "error"
         with suppress(RunError):  # the disk is full: the error itself is on its way
-            self.folder.set_status("interrupted" if stopped else "failed", self.training.updates, message, cause)
+            self.folder.set_status("interrupted" if stopped else "failed", self.learner.updates, message, cause)
 
     def _close(self) -> None:
         self.display.close()

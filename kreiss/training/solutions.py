@@ -10,14 +10,14 @@ from torch import Tensor
 from kreiss.errors import check_size
 from kreiss.layers.henaff import Henaff
 from kreiss.linalg import rotation_blocks
+from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.tasks.copy import BLANK, CUE, Copy
 from kreiss.tasks.recall import LENGTH, SYMBOLS
-from kreiss.training.model import Network
 
 
 def copy_solution(
     task: Copy, *, clocks: int | None = None, gain: float = 100.0, generator: torch.Generator | None = None
-) -> Network:
+) -> RecurrentNetwork:
     """The network of rotating clocks that solves the copy task: V^{T+S} = I.
 
     h_t = U x_t + V h_{t−1}, y_t = W h_t. V holds d rotations by 2πl_j/(T + S), and a 1. Each clock keeps a symbol as a
@@ -45,7 +45,7 @@ def copy_solution(
     period = task.steps - LENGTH  # T + S, between a symbol and its recall
     turns = torch.arange(1, period + 1) if clocks is None else _drawn(period, clocks, generator)
     layer = Henaff(task.input_size, 2 * len(turns) + 1, nonlinearity="identity", bias=False)
-    network = Network(layer, task.output_size, symbols=task.input_size)
+    network = RecurrentNetwork(layer, task.output_size, symbols=task.input_size)
     phases = 2 * math.pi / SYMBOLS * torch.arange(SYMBOLS, dtype=torch.float64)
     codes = torch.stack([phases.cos(), phases.sin()]).repeat(len(turns), 1)  # the same phase in every clock
     with torch.no_grad():
@@ -72,7 +72,7 @@ def _counted(task: Copy) -> Tensor:
     return row
 
 
-def adding_solution() -> Network:
+def adding_solution() -> RecurrentNetwork:
     """The network of one unit that solves the adding problem: V = 1, h_t = relu(number + marker − 1) + h_{t−1}.
 
     Reference: Henaff et al. (2016); Kerg (2022), §D.2.
@@ -84,7 +84,7 @@ def adding_solution() -> Network:
         True
     """
     layer = Henaff(2, 1, nonlinearity="relu", init="identity")  # §D.2: V = 1
-    network = Network(layer, 1, answers="last")
+    network = RecurrentNetwork(layer, 1, answers="last")
     with torch.no_grad():
         layer.weight_ih_l0.fill_(1.0)
         layer.bias_l0.fill_(-1.0)

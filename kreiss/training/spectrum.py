@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from kreiss.storage.files import damaged
 from kreiss.training.journal import Record
 from kreiss.training.record import SPECTRA, checked
-from kreiss.training.storage import damaged
 
 DIGITS = 6  # behind the point; single precision has no more
 

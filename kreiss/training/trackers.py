@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kreiss.errors import MissingExtra
-from kreiss.training.config import Config
+from kreiss.settings import Config
 
 # tracker → (extra, module)
 PACKAGES = {

@@ -1,0 +1,117 @@
+"""`kreiss resume` and `kreiss eval`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from kreiss.commands.words import Changes, Flag, Positive, Words, display, exit_code, only_task
+from kreiss.errors import InputError
+
+
+def resume(
+    run: Path,
+    *words: Changes,
+    checkpoint: Literal["last", "previous"] = "last",
+    repair: Flag = False,
+    quiet: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Continue a run that was interrupted or killed, as if nothing had happened.
+
+    A run that was killed before its first checkpoint starts again. Task, model, seed, batch and the optimiser's name
+    stay as they are.
+
+    Parameters
+    ----------
+    run
+        Its folder.
+    words
+        Settings that are to be different from now on, such as --steps 3000 or --lr 1e-4.
+    checkpoint
+        The one to continue from.
+    repair
+        Leave out records that are damaged, and take settings that are from the checkpoint.
+    quiet
+        Say nothing.
+    json
+        Say everything as JSON lines.
+    """
+    from kreiss.training import config as settings_of
+    from kreiss.training import fitting
+
+    named, given = settings_of.words(words)
+    if named:
+        raise InputError(f"`kreiss resume` takes one run; got {named[0]!r} too. Write settings as --name value.")
+    return exit_code(fitting.resume(run, given, which=checkpoint, repair=repair, show=display(quiet, json)))
+
+
+def evaluate(
+    model: Path,
+    *words: Words,
+    split: Literal["valid", "test"] = "test",
+    batch: Positive = 100,
+    json: Flag = False,
+) -> int:
+    """Measure a trained network on held-out data.
+
+    kreiss eval RUN
+    kreiss eval RUN --task.delay 400
+    kreiss eval model.safetensors copy --task.delay 200
+
+    Parameters
+    ----------
+    model
+        The folder of a run, whose best validation is taken, or a file of `kreiss.save`.
+    words
+        The task and its options; by default those of the run.
+    split
+        The held-out set.
+    batch
+        Sequences at a time; the result does not depend on it.
+    json
+        Print JSON.
+    """
+    from json import dumps
+
+    from kreiss.networks.saving import load
+    from kreiss.training import config as settings_of
+    from kreiss.training import evaluate as measured
+    from kreiss.training import provenance
+    from kreiss.training.planning import make_task
+    from kreiss.training.record import is_run
+    from kreiss.training.record import settings_of as settings_of_run
+
+    named, given = settings_of.words(words)
+    network = load(model)
+    sources = [settings_of_run(model)] if is_run(model) else []
+    config = settings_of.resolved(*sources, only_task(named), given)
+    if is_run(model):
+        provenance.check_there(model, config)
+    task = make_task(config)
+    if is_run(model):
+        _check_data(model, task, chosen={"task.name": named, **settings_of.dotted(given)})
+    metrics, without = measured(network, task, split, batch=batch), task.baseline()
+    if json:
+        print(dumps({"split": split, **metrics}))
+        return 0
+    for name, value in metrics.items():
+        print(f"{split} {name} {value:.6g}" + (f"  (without memory {without[name]:.6g})" if name in without else ""))
+    return 0
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _check_data(run: Path, task: Any, chosen: dict[str, Any]) -> None:
+    """Data must be those of the run, unless others were named; then a line says that they are others."""
+    from kreiss.storage.identity import ABOUT, read_document
+    from kreiss.training import provenance
+
+    about = read_document(run / ABOUT)
+    if any(chosen.get(f"task.{name}") for name in ("name", *task.paths)):
+        if differs := provenance.has_other_data(about, task):
+            print(f"these are not the data that {run} was trained on: {differs}", file=sys.stderr)
+    else:
+        provenance.check_same(run, task, about)

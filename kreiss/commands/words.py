@@ -1,0 +1,43 @@
+"""What several verbs share: kinds of arguments, the name of a task among words, a new folder, how a run ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter, validators
+
+from kreiss.errors import InputError
+
+Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+Words = Annotated[str, Parameter(name="TASK", allow_leading_hyphen=True, negative=())]
+Changes = Annotated[str, Parameter(name="SETTINGS", allow_leading_hyphen=True, negative=())]
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def display(quiet: bool, json: bool) -> str:
+    """The kind of display that two flags ask for."""
+    return "json" if json else "quiet" if quiet else "auto"
+
+
+def only_task(named: list[str]) -> dict[str, str]:
+    """The task among the words of a command line, as a setting; none if there is none."""
+    if len(named) > 1:
+        raise InputError(f"there must be one task; got {' '.join(named)!r}. Write settings as --name value.")
+    return {"task": named[0]} if named else {}
+
+
+def new_folder(*parts: str) -> Path:
+    """A folder in runs/ that is not there yet."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("several processes must write to one folder; got none. Name it with --out.")
+    stem = "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
+    names = [stem, *(f"{stem}-{number}" for number in range(2, 1000))]
+    return next(path for path in (Path("runs") / name for name in names) if not path.exists())
+
+
+def exit_code(run: Any) -> int:
+    """Of a run that finished or was interrupted."""
+    return 130 if run.state == "interrupted" else 0

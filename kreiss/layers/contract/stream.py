@@ -1,0 +1,112 @@
+"""A frozen layer that keeps its state and takes its input as it comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kreiss.errors import InputError, check_size, check_tensor
+from kreiss.layers.contract.base import RecurrentLayer
+from kreiss.layers.contract.checks import check_features, check_symbols
+from kreiss.recurrence.plain import kernel
+
+
+class Stream:
+    """A layer for inference: holds the state between calls, one step or a chunk at a time.
+
+    Feeding a sequence in pieces of any size gives what `forward` gives for the whole. The layer is frozen when the
+    stream is made; training it later does not change the stream. On the compiled kernel `step` allocates nothing: its
+    result is the stream's own buffer and holds until the stream is used again, so clone what is to be kept.
+
+    Args:
+        layer: any layer of one direction.
+        batch_size: sequences side by side; None for a single one without a batch dimension.
+
+    Example:
+        >>> import kreiss, torch
+        >>> layer = kreiss.NNRNN(3, 8)
+        >>> stream = kreiss.Stream(layer)
+        >>> x = torch.randn(5, 3)
+        >>> pieces = [stream.feed(x[:2]), stream.step(x[2]).clone()[None], stream.feed(x[3:])]
+        >>> torch.allclose(torch.cat(pieces), layer(x)[0], atol=1e-6)
+        True
+    """
+
+    def __init__(self, layer: nn.Module, batch_size: int | None = None) -> None:
+        if not callable(getattr(layer, "freeze", None)) or not callable(getattr(layer, "init_state", None)):
+            raise TypeError(f"`layer` must be a recurrent layer of kreiss; got {type(layer).__name__}. Pass one.")
+        if layer.bidirectional:
+            raise InputError(
+                "a stream needs a layer of one direction; got bidirectional=True, which needs the whole sequence. "
+                "Use forward()."
+            )
+        self.batch_size = None if batch_size is None else check_size("batch_size", batch_size)
+        self.layer: Any = layer.freeze()  # type: ignore[operator]
+        self._state: Any = self.layer.init_state(batch_size)
+        self._updates = _updates(self.layer, 1 if batch_size is None else batch_size)
+
+    @torch.no_grad()
+    def step(self, x: Tensor) -> Tensor:
+        """Output (batch, hidden) after one more input (batch, features), or symbols (batch,); no batch if unbatched."""
+        check_tensor("x", x)
+        symbols = not x.is_floating_point()
+        wanted = (0 if symbols else 1) + (self.batch_size is not None)
+        if x.dim() != wanted or (self.batch_size is not None and x.shape[0] != self.batch_size):
+            raise InputError(
+                f"`x` must be one step, {wanted}-D for batch_size={self.batch_size}; got shape {tuple(x.shape)}. "
+                "Use feed() for a chunk."
+            )
+        (check_symbols if symbols else check_features)(x, self.layer.weight_ih_l0)
+        if not self._updates:
+            out, self._state = self.layer.step(x, self._state)
+            return out
+        for update in self._updates:
+            x = update(x)
+        return x if self.batch_size is not None else x[0]
+
+    @torch.no_grad()
+    def feed(self, chunk: Tensor) -> Tensor:
+        """Outputs of a chunk of any length, shaped as `forward` takes and returns it."""
+        out, state = self.layer(chunk, self.state)
+        self.state = state
+        return out
+
+    @property
+    def state(self) -> Any:
+        """The present state as `hx` and `h_n` are shaped; may be set, for example to `h_n` of an earlier call."""
+        if not self._updates:
+            return self._state
+        state = torch.stack([update.state for update in self._updates])
+        return state if self.batch_size is not None else state.squeeze(1)
+
+    @state.setter
+    @torch.no_grad()
+    def state(self, state: Any) -> None:
+        if not self._updates:
+            self._state = state
+            return
+        check_tensor("state", state)
+        wanted = tuple(self.layer.init_state(self.batch_size).shape)
+        if tuple(state.shape) != wanted:
+            raise InputError(f"`state` must be of shape {wanted}; got {tuple(state.shape)}. Pass h_n of such a layer.")
+        for update, h in zip(self._updates, state, strict=True):
+            update.state.copy_(h)
+
+    def reset(self) -> None:
+        """Back to the zero state."""
+        self.state = self.layer.init_state(self.batch_size)
+
+
+def _updates(layer: nn.Module, batch: int) -> list[kernel.Step]:
+    """The kernel's updates, one per layer from below; none where it does not run them."""
+    if not isinstance(layer, RecurrentLayer) or not layer.elman or not kernel.takes(layer.weight_ih_l0):
+        return []
+    return [
+        kernel.Step(
+            layer.recurrent_matrix(suffix), getattr(layer, f"weight_ih_{suffix}"), layer._bias(suffix),
+            layer.nonlinearity, batch,
+        )
+        for suffix, _ in layer._cells()
+    ]  # fmt: skip

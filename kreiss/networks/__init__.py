@@ -1,0 +1,9 @@
+"""Networks: what can be trained, by name; building, saving and exporting them."""
+
+from kreiss.contracts import Network as Network
+from kreiss.networks.building import NETWORKS as NETWORKS
+from kreiss.networks.export import export as export
+from kreiss.networks.recurrent import RecurrentNetwork as RecurrentNetwork
+from kreiss.networks.saving import load as load
+from kreiss.networks.saving import save as save
+from kreiss.networks.sizing import hidden_size_for as hidden_size_for

@@ -1,0 +1,286 @@
+"""Export of a layer or a whole network to one file, with open time and batch, and proof that it computes the same."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.nn.utils import parametrize
+from torch.utils import _pytree as pytree
+
+from kreiss.errors import InputError, MissingExtra, check_name, check_tensor
+from kreiss.networks.saving import load
+from kreiss.networks.scanned import Scanned
+
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
+TRACED_AT = (6, 7)  # (T, B) of the example; unlike one another and unlike 1, which tracing would take for constants
+CHECKED_AT = ((1, 1), (2, 3), (9, 1), (33, 4))
+ROUNDING = 1e3  # units in the last place, relative to the largest output, that two ways of computing may differ by
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written; the difference is absolute and the largest met, or None where none was looked for."""
+
+    path: Path
+    to: str
+    checked_at: tuple[tuple[int, int], ...] = ()
+    largest_difference: float | None = None
+
+    def __str__(self) -> str:
+        if self.largest_difference is None:
+            return f"wrote {self.path}"
+        sizes = ", ".join(f"{first}×{second}" for first, second in self.checked_at)
+        return f"wrote {self.path}; largest difference from the model {self.largest_difference:.1e} (at {sizes})"
+
+
+def export(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    to: str = "onnx",
+    verify: bool = False,
+    symbols: bool = False,
+    example: Tensor | None = None,
+) -> Exported:
+    """Write a layer, or a network that contains layers, to one file that needs neither kreiss nor its parameters.
+
+    Every recurrent matrix is computed once, time becomes a scan, and both time and batch stay open. The model itself
+    does not change. The file takes one input, a batch of sequences, and gives what the model returns, flattened.
+
+    Args:
+        model: a layer of kreiss or torch, or any module that contains some and takes one tensor.
+        path: of the file, overwritten if it is there.
+        to: "onnx", or "torch" for a program of `torch.export` (.pt2).
+        verify: run the file at several lengths and batch sizes and compare; a file that differs is not kept.
+        symbols: whether a layer takes integer symbols; of a network it is known.
+        example: an input to trace with, where the model's own sizes do not tell what it takes.
+
+    Returns:
+        The path, and the largest difference from the model where `verify` is set.
+
+    Example:
+        >>> import kreiss, tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = kreiss.export(kreiss.NNRNN(3, 8), pathlib.Path(folder) / "layer.pt2", to="torch", verify=True)
+        >>> done.largest_difference < 1e-5
+        True
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}. Pass the layer or network.")
+    check_name("format", to, SUFFIXES)
+    path = _checked_path(Path(path), to)
+    _check_installed(to, verify)
+    with torch.no_grad(), _quiet():
+        model = _copied(model).cpu().eval()
+        plain = _plain(model)
+        draw = _inputs_of(plain, symbols, example)
+        names = ("batch", "time") if _batch_first(plain) else ("time", "batch")
+        program = _traced(plain, draw(*TRACED_AT), to, names)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a file that fails never has the name asked for
+            written = Path(folder) / path.name
+            _save(program, written, to)
+            difference = _largest_difference(written, to, model, draw) if verify else None
+            written.replace(path)
+    return Exported(path, to, CHECKED_AT if verify else (), difference)
+
+
+def export_saved(
+    source: str, path: str | Path | None = None, *, to: str = "onnx", verify: bool = False, symbols: bool = False
+) -> Exported:
+    """Export what `kreiss.load` finds at `source`, a run folder or a model's file; by default to a file next to it."""
+    check_name("format", to, SUFFIXES)
+    beside, remote = Path(source), source.startswith("hf://")
+    if not remote and not beside.exists():
+        raise InputError(f"`source` must be a run folder or a model's file; got {source!r}. Check its name.")
+    if remote or beside.is_dir():
+        beside = (Path() if remote else beside) / "model"
+    model = load(source)
+    return export(model, path or beside.with_suffix(SUFFIXES[to]), to=to, verify=verify, symbols=symbols)
+
+
+# ---------------------------------------------------------------- the model to trace
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """A deep copy, without gradients: torch's RNNs keep the last value of a constrained matrix, with its graph."""
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase) and parametrize.is_parametrized(module):
+            module._init_flat_weights()
+    return copy.deepcopy(model)
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """A copy for inference: parametrizations evaluated, layers frozen, torch's own layers as scans."""
+    plain = copy.deepcopy(model)
+    for module in list(plain.modules()):
+        if parametrize.is_parametrized(module):
+            _evaluate_parametrizations(module)
+    return _rebuilt(_frozen(plain)).requires_grad_(False).eval()
+
+
+def _evaluate_parametrizations(module: nn.Module) -> None:
+    """As torch's remove_parametrizations, which would also change the class that a copy shares with its original."""
+    values = {name: getattr(module, name) for name in module.parametrizations}  # type: ignore[union-attr]
+    del module.parametrizations
+    module.__class__ = type(module).__bases__[0]
+    for name, value in values.items():
+        module.register_parameter(name, nn.Parameter(value))
+
+
+def _rebuilt(module: nn.Module) -> nn.Module:
+    if isinstance(module, nn.RNNBase):
+        return Scanned(module)
+    for name, child in module.named_children():
+        module.add_module(name, _rebuilt(_frozen(child)))
+    return module
+
+
+def _frozen(module: nn.Module) -> nn.Module:
+    freeze: Any = getattr(module, "freeze", None)
+    return freeze() if callable(freeze) else module
+
+
+def _first(model: nn.Module, kind: Callable[[nn.Module], bool]) -> nn.Module | None:
+    return next(filter(kind, model.modules()), None)
+
+
+def _recurrent(module: nn.Module) -> bool:
+    return isinstance(getattr(module, "input_size", None), int)
+
+
+def _batch_first(model: nn.Module) -> bool:
+    return bool(getattr(_first(model, _recurrent), "batch_first", False))
+
+
+def _inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Callable[[int, int], Tensor]:
+    """Draws inputs of the kind the model takes, for two sizes: those of time and batch, in its own order."""
+    generator = torch.Generator().manual_seed(0)
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
+    draw_symbols = lambda count, tail=(): lambda *sizes: torch.randint(count, (*sizes, *tail), generator=generator)  # noqa: E731
+    draw_numbers = lambda tail: lambda *sizes: torch.randn(*sizes, *tail, generator=generator, dtype=dtype)  # noqa: E731
+    if example is not None:
+        check_tensor("example", example)
+        if example.dim() < 2 or not example.numel():
+            raise InputError(
+                f"`example` must be a batch of sequences; got shape {tuple(example.shape)}. Give it time and batch."
+            )
+        tail = tuple(example.shape[2:])
+        return draw_numbers(tail) if example.is_floating_point() else draw_symbols(int(example.max()) + 1, tail)
+    if count := int(getattr(model, "symbols", 0)):  # a RecurrentNetwork knows
+        return draw_symbols(count)
+    found = _first(model, lambda module: isinstance(module, nn.Embedding) or _recurrent(module))
+    if isinstance(found, nn.Embedding):
+        return draw_symbols(found.num_embeddings)
+    if found is None:
+        raise InputError(
+            f"`model` must contain a recurrent layer; got {type(model).__name__} without one. "
+            "Pass an `example` of its input."
+        )
+    size = int(found.input_size)  # type: ignore[arg-type]
+    return draw_symbols(size) if symbols else draw_numbers((size,))
+
+
+# ---------------------------------------------------------------- the two formats
+
+
+def _traced(model: nn.Module, example: Tensor, to: str, names: tuple[str, str]) -> Any:
+    try:
+        if to == "torch":
+            return torch.export.export(model, (example,), dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))
+        return torch.onnx.export(
+            model, (example,), dynamo=True, verbose=False, input_names=["input"],
+            dynamic_shapes=({0: names[0], 1: names[1]},),
+        )  # fmt: skip
+    except InputError:
+        raise
+    except Exception as error:  # torch has many, of several pages each; the cause stays in the chain
+        raise InputError(
+            f"`model` must be exportable with open time and batch; got {type(model).__name__}, which torch could not "
+            f"trace with an input of shape {tuple(example.shape)} and {example.dtype}. Pass an `example` if its input "
+            "is another one."
+        ) from error
+
+
+def _save(program: Any, path: Path, to: str) -> None:
+    if to == "torch":
+        torch.export.save(program, path)
+    else:
+        program.save(path, external_data=False)
+
+
+def _opened(path: Path, to: str) -> Callable[[Tensor], list[Tensor]]:
+    """The file, as a function of its input."""
+    if to == "torch":
+        module = torch.export.load(path).module()
+        return lambda x: _tensors(module(x))
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda x: [torch.as_tensor(array) for array in session.run(None, {"input": x.numpy()})]
+
+
+def _tensors(outputs: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
+
+
+def _largest_difference(path: Path, to: str, model: nn.Module, draw: Callable[[int, int], Tensor]) -> float:
+    """Between the file and the model over several lengths and batch sizes; raises beyond rounding."""
+    run, largest = _opened(path, to), 0.0
+    for sizes in CHECKED_AT:
+        x = draw(*sizes)
+        for found, expected in zip(run(x), _tensors(model(x)), strict=True):
+            difference = float((found - expected).abs().max())
+            largest = max(largest, difference)
+            allowed = ROUNDING * torch.finfo(expected.dtype).eps * (1 + float(expected.abs().max()))
+            if not (found.shape == expected.shape and difference <= allowed):
+                raise InputError(
+                    f"the exported file must compute what the model does; got a difference of {difference:.1e} in an "
+                    f"input of sizes {sizes}, beyond {allowed:.1e}. Export the model in float64 to see whether "
+                    "rounding grows in it."
+                )
+    return largest
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _checked_path(path: Path, to: str) -> Path:
+    if not path.parent.is_dir():
+        raise InputError(f"the folder of `path` must exist; got {str(path)!r}. Make {str(path.parent)!r} first.")
+    if path.suffix != SUFFIXES[to]:
+        raise InputError(f"`path` must end in {SUFFIXES[to]!r} for to={to!r}; got {str(path)!r}. Rename it.")
+    return path
+
+
+def _check_installed(to: str, verify: bool) -> None:
+    needed = () if to == "torch" else ("onnx", "onnxscript", *(("onnxruntime",) if verify else ()))
+    for package in needed:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra("export to ONNX", "onnx", package)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch itself says of its own tracing: deprecations, and packages that it would also know."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"torch\.|copyreg|onnxscript|onnx_ir")
+            warnings.filterwarnings("ignore", message="torch.compile is ignored when called inside torch.export")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,222 @@
+"""The recurrent network: embedding of symbols, recurrent layers, dropout, readout."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from kreiss.contracts import Network, Sizes
+from kreiss.errors import InputError, check_name, check_size, check_tensor
+from kreiss.layers import LAYERS, RecurrentLayer
+from kreiss.layers.contract.checks import check_tensors_fit, checked_share
+from kreiss.options import Option, options_of
+from kreiss.settings import NetworkSettings, RecurrentSettings
+
+STARTS = ("glorot", "release")
+RANGE = 0.1  # of embedding and readout in the nnRNN release
+
+# arguments of layers that are settings under other names, or that the network decides
+SET_BY_NETWORK = ("input_size", "hidden_size", "num_layers", "batch_first", "dropout", "bidirectional")
+
+
+class RecurrentNetwork(Network):
+    """A recurrent layer between an optional embedding and a linear readout: y_t = W h_t + c (nnRNN paper, eq. 1).
+
+    Symbols: W `readout.weight`, c `readout.bias`, h_t the output of `layer`.
+
+    Args:
+        layer: any layer of `kreiss.layers`, time first.
+        output_size: size of y.
+        answers: "every" for one y per step, "last" for one per sequence, read where each sequence ends.
+        symbols: how many symbols there are, where inputs are integers; 0 where they are vectors.
+        embedding: size of the trained vectors that symbols become; 0 leaves them one-hot.
+        dropout: probability of dropping an entry of h before the readout.
+        start: "glorot" draws the embedding from a standard normal and the readout Glorot normal; "release" draws both
+            from U(−0.1, 0.1) and the layer's input weights Kaiming normal, as the nnRNN release does for characters.
+        generator: for the initial values of embedding and readout.
+
+    Example:
+        >>> import kreiss, torch
+        >>> from kreiss.networks import RecurrentNetwork
+        >>> network = RecurrentNetwork(kreiss.NNRNN(3, 8), output_size=2)
+        >>> output, state = network(torch.zeros(7, 5, 3))
+        >>> output.shape, state.shape
+        (torch.Size([7, 5, 2]), torch.Size([1, 5, 8]))
+    """
+
+    Settings: ClassVar[type[NetworkSettings]] = RecurrentSettings
+    layer: Any
+
+    @classmethod
+    def options(cls, name: str) -> dict[str, Option]:
+        """Those of the layer called `name`."""
+        return options_of(LAYERS[name], without=SET_BY_NETWORK)
+
+    @classmethod
+    def build(cls, settings: NetworkSettings, task: Sizes, generator: torch.Generator) -> Self:
+        """The layer called `settings.name` with what is around it."""
+        assert isinstance(settings, RecurrentSettings)
+        symbols = task.input_size if task.symbols else 0
+        if len(task.input_shape) > 1:
+            raise InputError(
+                f"a recurrent layer must be given vectors or symbols; got a task whose inputs are of shape "
+                f"{task.input_shape}. Choose a network for such inputs."
+            )
+        if settings.embedding and not symbols:
+            raise InputError(
+                f"an embedding needs symbols; got embedding={settings.embedding} for a task whose inputs are vectors. "
+                "Leave it out."
+            )
+        options: dict[str, Any] = {"bidirectional": settings.bidirectional, "dtype": getattr(torch, settings.dtype)}
+        if settings.layers > 1:
+            options["dropout"] = settings.dropout
+        layer = LAYERS[settings.name](
+            settings.embedding or task.input_size, settings.hidden, settings.layers,
+            generator=generator, **options, **(settings.model_extra or {}),
+        )  # fmt: skip
+        return cls(
+            layer, task.output_size, answers=task.answers, symbols=symbols, embedding=settings.embedding,
+            dropout=settings.dropout, start=settings.start, generator=generator,
+        )  # fmt: skip
+
+    def __init__(
+        self,
+        layer: nn.Module,
+        output_size: int,
+        *,
+        answers: Literal["every", "last"] = "every",
+        symbols: int = 0,
+        embedding: int = 0,
+        dropout: float = 0.0,
+        start: str = "glorot",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_name("answers", answers, ("every", "last"))
+        check_name("start", start, STARTS)
+        self.start = start
+        self.output_size = check_size("output_size", output_size)
+        self.symbols = check_size("symbols", symbols, 0)
+        self.answers = answers
+        like = next(layer.parameters())
+        place: Any = {"device": like.device, "dtype": like.dtype}
+        check_tensors_fit([(self.symbols, check_size("embedding", embedding, 0))], **place)
+        self.embedding = nn.Embedding(symbols, embedding, **place) if embedding else None
+        self.layer = layer
+        self._check_layer()
+        check_tensors_fit([(self.output_size, self._width())], **place)
+        self.dropout = nn.Dropout(checked_share(dropout))
+        self.readout = nn.Linear(self._width(), output_size, **place)
+        self.reset_ends(generator)
+
+    def _check_layer(self) -> None:
+        wanted = self.embedding.embedding_dim if self.embedding is not None else self.symbols or self.layer.input_size
+        if self.layer.input_size != wanted:
+            raise InputError(
+                f"`layer` must take inputs of size {wanted}, which is what comes before it; got "
+                f"input_size={self.layer.input_size}. Make the layer with input_size={wanted}."
+            )
+        if self.layer.batch_first:
+            raise InputError("`layer` must run time first; got batch_first=True. Make the layer without it.")
+
+    def _width(self) -> int:
+        """Features that the layer puts out."""
+        per_direction = getattr(self.layer, "state_size", self.layer.hidden_size)  # two reals per complex unit
+        return int(per_direction) * (2 if self.layer.bidirectional else 1)
+
+    @torch.no_grad()
+    def reset_ends(self, generator: torch.Generator | None = None) -> None:
+        """Draw embedding and readout anew (c = 0), and with `start="release"` the layer's input weights."""
+        if self.readout.weight.is_meta:
+            return
+        nn.init.zeros_(self.readout.bias)
+        embedding = [] if self.embedding is None else [self.embedding.weight]
+        if self.start == "release":
+            for weight in (*embedding, self.readout.weight):
+                weight.uniform_(-RANGE, RANGE, generator=generator)
+            for weight in self._input_weights():
+                nn.init.kaiming_normal_(weight, generator=generator)
+            return
+        for weight in embedding:
+            weight.normal_(generator=generator)
+        nn.init.xavier_normal_(self.readout.weight, generator=generator)
+
+    def _input_weights(self) -> list[nn.Parameter]:
+        """U of the first layer where it is trained; gates keep the start of their own, as in the release."""
+        if isinstance(self.layer, nn.RNNBase):
+            return []
+        first = ("weight_ih_l0", "weight_ih_l0_reverse")
+        return [weight for name, weight in self.layer.named_parameters() if name in first and weight.requires_grad]
+
+    def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Outputs (T, B, output_size), or (B, output_size) for `answers="last"`, and the state at the end.
+
+        Args:
+            inputs: (T, B, features), or integers (T, B).
+            state: what an earlier call returned; zero by default.
+            lengths: valid steps of each sequence (B,); all by default.
+        """
+        hidden, state = self._hidden(self._vectors(inputs), state, lengths)
+        return self.read(hidden, lengths), state
+
+    def read(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Outputs from those of the layer, (T, B, features)."""
+        if self.answers == "last":
+            hidden = self._at_the_end(hidden, lengths)
+        output: Tensor = self.readout(self.dropout(hidden))
+        return output
+
+    def _vectors(self, inputs: Tensor) -> Tensor:
+        """What the layer is given: vectors, or the symbols themselves where it looks up their columns."""
+        check_tensor("inputs", inputs)
+        if inputs.is_floating_point() or not self.symbols:
+            return inputs
+        if self.embedding is not None:
+            return self.embedding(inputs)
+        if isinstance(self.layer, RecurrentLayer):
+            return inputs
+        return F.one_hot(inputs, self.symbols).to(self.readout.weight.dtype)
+
+    def _hidden(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+        """The layer's outputs; packed only where it matters, for a direction that starts at the end of a sequence."""
+        with self._precision(x.device):
+            if lengths is None or not self.layer.bidirectional:
+                return self.layer(x, state)
+            packed, state = self.layer(pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False), state)
+            return pad_packed_sequence(packed, total_length=len(x))[0], state
+
+    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        """torch's own LSTM and GRU have no half precision on some processors; they run in single precision on all."""
+        on_cpu = isinstance(self.layer, nn.RNNBase) and device.type == "cpu"
+        return torch.autocast("cpu", enabled=False) if on_cpu else nullcontext()
+
+    def _at_the_end(self, hidden: Tensor, lengths: Tensor | None) -> Tensor:
+        """(B, features): the forward direction at the last valid step, the backward one at the first."""
+        if lengths is None:
+            last = hidden[-1]
+        else:
+            last = hidden[lengths.to(hidden.device) - 1, torch.arange(hidden.shape[1], device=hidden.device)]
+        if not self.layer.bidirectional:
+            return last
+        half = hidden.shape[-1] // 2
+        return torch.cat((last[:, :half], hidden[0, :, half:]), -1)
+
+    @property
+    def width(self) -> int:
+        """The larger of the layer's input and state."""
+        return max(self.layer.input_size, self.layer.hidden_size)
+
+    def init_state(self, batch_size: int | None = None) -> Any:
+        """The zero state of the layer."""
+        return self.layer.init_state(batch_size)
+
+    def freeze(self) -> Self:
+        """A copy for inference and export: recurrent matrices computed once, no gradients."""
+        frozen = super().freeze()
+        frozen.layer = self.layer.freeze()
+        return frozen

@@ -1,0 +1,268 @@
+"""`kreiss.save` and `kreiss.load`: a model in one file, with what is needed to build it again."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ValidationError
+from torch import Tensor, nn
+
+from kreiss.contracts import Network
+from kreiss.errors import InputError, check_name
+from kreiss.layers import LAYERS, RecurrentLayer
+from kreiss.networks.building import NETWORKS, registered_name
+from kreiss.networks.recurrent import RecurrentNetwork
+from kreiss.options import options_of, sentence, typed_options
+from kreiss.sets import SETS
+from kreiss.storage import files
+from kreiss.storage.identity import check_owner, known_identity
+from kreiss.version import __version__
+
+FORMAT = 1
+MODEL = "model."  # prefix of a model's tensors in a checkpoint, which holds others too
+BEST_MODEL = "best."  # prefix of the tensors of the best validation there
+BEST, LAST = "best.safetensors", "last.safetensors"
+
+
+def save(model: nn.Module, path: str | Path) -> None:
+    """Write a layer or a `RecurrentNetwork` to one safetensors file, whole or not at all.
+
+    Args:
+        model: any layer of the registry, frozen or not, or a `kreiss.networks.RecurrentNetwork` around one.
+        path: the file, or `hf://user/name` for a repository on the Hugging Face Hub (extra `hub`).
+
+    Example:
+        >>> import kreiss, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "layer.safetensors")
+        >>> kreiss.save(kreiss.NNRNN(3, 8, blocks="paper"), path)
+        >>> kreiss.load(path).config
+        {'input_size': 3, 'hidden_size': 8, 'blocks': 'paper'}
+    """
+    content = content_of(model)
+    if str(path).startswith("hf://"):
+        from kreiss.networks import hub
+
+        hub.push(files.packed(model.state_dict(), content), str(path))
+        return
+    files.write_tensors(Path(path), model.state_dict(), content)
+
+
+def load(path: str | Path, device: Any = None) -> nn.Module:
+    """The model that `save` wrote, or that a run trained.
+
+    Args:
+        path: a file of `save`, a checkpoint, a run folder (its best checkpoint, else its last), or `hf://user/name`.
+        device: where to put it; the CPU by default.
+    """
+    if str(path).startswith("hf://"):
+        from kreiss.networks import hub
+
+        path = hub.pull(str(path))
+    tensors, content = _of_run(Path(path)) if Path(path).is_dir() else files.read_tensors(Path(path))
+    check_format(content, Path(path))
+    if "updates" in content:  # a checkpoint: the model is one part of it
+        tensors = part(tensors, MODEL)
+    try:
+        model = rebuilt(content["model"], tensors)
+    except (InputError, TypeError) as error:  # TypeError: of an argument that is of no use
+        raise files.foreign(Path(path), f"a model that cannot be built ({str(error).rstrip('.')})") from error
+    return model.to(device or "cpu")
+
+
+def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of one part of a checkpoint, by their own names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def best_of(tensors: dict[str, Tensor], content: dict[str, Any]) -> dict[str, Tensor] | None:
+    """The tensors of the best validation that a checkpoint holds; None before the first one."""
+    at = content.get("best_at")
+    if at is None:
+        return None
+    return part(tensors, MODEL if at["update"] == content["updates"] else BEST_MODEL)
+
+
+def _of_run(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The model of a run at its best validation, or, before the first one, at its last checkpoint."""
+    path = next((folder / name for name in (BEST, LAST) if (folder / name).exists()), None)
+    if path is None:
+        raise InputError(f"`{folder}` must hold {BEST} or {LAST}; got neither. Name the model's own file instead.")
+    tensors, content = files.read_tensors(path)
+    check_owner(path, content, known_identity(folder))
+    best = best_of(tensors, content)
+    if best is None:
+        return tensors, content
+    return best, {name: value for name, value in content.items() if name != "updates"}
+
+
+def check_format(content: dict[str, Any], path: Path) -> None:
+    """Raise if a file was written by a newer kreiss, or holds no model."""
+    if type(content.get("format", 0)) is not int:
+        raise files.foreign(path, f"format {content['format']!r}")
+    if content.get("format", 0) > FORMAT:
+        raise InputError(
+            f"`{path}` must be of format {FORMAT} or older; got format {content['format']}, written by kreiss "
+            f"{content.get('version')}. Update kreiss."
+        )
+    if "model" not in content:
+        raise InputError(f"`{path}` must hold a model; got a file without one. Pass a file written by kreiss.save.")
+
+
+# ---------------------------------------------------------------- what a model is, in JSON
+
+
+def content_of(model: nn.Module) -> dict[str, Any]:
+    """The JSON of a model's file."""
+    fixed = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    return {"format": FORMAT, "version": __version__, "model": {**description(model), "fixed": fixed}}
+
+
+def description(model: nn.Module) -> dict[str, Any]:
+    """What builds `model` again, as plain values; parameters are not in it."""
+    if isinstance(model, RecurrentNetwork):
+        return {"kind": "network", "layer": description(model.layer), "config": model.config}
+    name, dtype = registered_name(model), str(next(model.parameters()).dtype).removeprefix("torch.")
+    if name is None or model.unrecorded:
+        raise InputError(
+            "`model` must be a layer of kreiss or a kreiss.networks.RecurrentNetwork around one; got "
+            f"{type(model).__name__}. Save its state_dict() with safetensors.torch.save_file instead."
+        )
+    kind = "network" if isinstance(model, Network) else "layer"
+    found: dict[str, Any] = {"kind": kind, "name": name, "config": model.config, "dtype": dtype}
+    if isinstance(model, RecurrentLayer):
+        found["sets"] = {
+            suffix: {"name": type(held).__name__, "config": held.config} for suffix, held in model.sets.items()
+        }
+    return found
+
+
+class SetDescription(BaseModel):
+    """A set of matrices, in JSON."""
+
+    name: str
+    config: dict[str, Any]
+
+
+class LayerDescription(BaseModel):
+    """A layer, in JSON."""
+
+    kind: Literal["layer"]
+    name: str
+    config: dict[str, Any]
+    dtype: Literal["float16", "bfloat16", "float32", "float64"]
+    sets: dict[str, SetDescription] = {}
+    fixed: list[str] = []
+
+
+class RecurrentDescription(BaseModel):
+    """A recurrent network around a layer, in JSON."""
+
+    kind: Literal["network"]
+    layer: LayerDescription
+    config: dict[str, Any]
+    fixed: list[str]
+
+
+class NetworkDescription(BaseModel):
+    """Any other network, in JSON."""
+
+    kind: Literal["network"]
+    name: str
+    config: dict[str, Any]
+    dtype: Literal["float16", "bfloat16", "float32", "float64"]
+    fixed: list[str]
+
+
+Description = LayerDescription | RecurrentDescription | NetworkDescription
+
+
+def rebuilt(found: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
+    """The model of a description, with these tensors; an error for one that `description` does not give."""
+    try:
+        told = _parsed(found)
+    except ValidationError as error:
+        raise sentence(error) from error
+    model = _network(told, tensors) if isinstance(told, NetworkDescription) else _around_layer(told, tensors)
+    model.load_state_dict(tensors)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in told.fixed)
+    return model.train(any(parameter.requires_grad for parameter in model.parameters()))
+
+
+def _parsed(found: Any) -> Description:
+    told = found if isinstance(found, dict) else {}
+    if told.get("kind") != "network":
+        return LayerDescription.model_validate(found)
+    return (NetworkDescription if "name" in told else RecurrentDescription).model_validate(found)
+
+
+def _around_layer(told: LayerDescription | RecurrentDescription, tensors: dict[str, Tensor]) -> nn.Module:
+    """A layer, or a recurrent network around one."""
+    layer, prefix = (told, "") if isinstance(told, LayerDescription) else (told.layer, "layer.")
+    first = tensors.get(f"{prefix}weight_ih_l0")
+    _check_sizes(layer.config, () if first is None else tuple(first.shape))
+    model = _built(layer)
+    if isinstance(told, LayerDescription):
+        return model
+    return RecurrentNetwork(model, **_options(RecurrentNetwork, told.config, ("layer",)))
+
+
+def _network(told: NetworkDescription, tensors: dict[str, Tensor]) -> nn.Module:
+    """Any other network; its shapes are compared before it is made."""
+    check_name("model", told.name, NETWORKS)
+    make = partial(NETWORKS[told.name], **_options(NETWORKS[told.name], told.config))
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in make().state_dict().items()}
+    if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
+        raise InputError(f"sizes must be those of the tensors; got other shapes for {told.name}.")
+    return make().to(getattr(torch, told.dtype))
+
+
+def _check_sizes(config: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Raise if the sizes told are not those of the tensors, before a layer of those sizes is made."""
+    inputs, hidden = (config.get(name) for name in ("input_size", "hidden_size"))
+    rows = [times * hidden for times in (1, 2, 3, 4)] if type(hidden) is int else []  # complex units, gates
+    if len(shape) != 2 or shape[0] not in rows or shape[1] != inputs:
+        raise InputError(
+            f"sizes must be those of the tensors; got input_size={inputs!r} and hidden_size={hidden!r} for a first "
+            f"weight of shape {shape}."
+        )
+
+
+def _options(cls: type, config: dict[str, Any], without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The arguments in a file, if they are those of a class and of their types."""
+    known = options_of(cls, without)
+    for name in config:
+        check_name(f"option of {cls.__name__}", name, known)
+    typed_options(cls.__name__, config, known)
+    try:
+        inspect.signature(cls.__init__).bind(None, *without, **config)  # type: ignore[misc]
+    except TypeError as error:
+        raise InputError(f"options of {cls.__name__} must be complete; got {error}.") from error
+    return config
+
+
+def _built(told: LayerDescription) -> nn.Module:
+    check_name("model", told.name, LAYERS)
+    made = LAYERS[told.name]
+    layer = made(**_options(made, told.config), dtype=getattr(torch, told.dtype))
+    if isinstance(layer, RecurrentLayer):
+        for suffix, held in told.sets.items():
+            check_name("layer and direction", suffix, layer.sets)
+            _put_set(layer, suffix, held)
+    return layer
+
+
+def _put_set(layer: RecurrentLayer, suffix: str, held: SetDescription) -> None:
+    """A frozen layer and one made from torch's hold other sets than their constructor gives them."""
+    if (held.name, held.config) == (type(layer._set(suffix)).__name__, layer._set(suffix).config):
+        return
+    check_name("set of matrices", held.name, SETS)
+    made = SETS[held.name](**_options(SETS[held.name], held.config))
+    if made.n != layer.state_size:
+        raise InputError(f"a set must be of size {layer.state_size}, as the state is; got n={made.n}.")
+    layer._install(suffix, made, tuple(torch.zeros(shape) for shape in made.shapes))

@@ -1,0 +1,9 @@
+"""Optimisation that knows about constraints: roles and groups of parameters, penalties, base points, Stiefel steps."""
+
+from kreiss.optim.groups import param_groups as param_groups
+from kreiss.optim.penalties import radius_penalty as radius_penalty
+from kreiss.optim.penalties import soft_orthogonality as soft_orthogonality
+from kreiss.optim.roles import roles as roles
+from kreiss.optim.stiefel import Stiefel as Stiefel
+from kreiss.optim.upkeep import rebase as rebase
+from kreiss.optim.upkeep import rebase_every as rebase_every

@@ -1,0 +1,72 @@
+"""The roles of parameters, as sets of matrices declare them, and the modules that own such matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
+
+from kreiss.sets import Set
+
+
+def roles(model: nn.Module) -> dict[str, str]:
+    """The role of every parameter of `model` by its full name; "weight" where no set declares one.
+
+    Example:
+        >>> import kreiss
+        >>> kreiss.roles(kreiss.NNRNN(3, 4))["angle_l0"]
+        'angle'
+    """
+    found = {name: "weight" for name, _ in model.named_parameters()}
+    for path, module in model.named_modules():
+        prefix = f"{path}." if path else ""
+        found.update({prefix + name: role for name, role in declared(module).items() if prefix + name in found})
+    return found
+
+
+def declared(module: nn.Module) -> dict[str, str]:
+    """Roles that a module declares for its own parameters: a layer, or torch's parametrization by a set."""
+    if isinstance(module, ParametrizationList):
+        first = module[0]
+        return {f"original{i}": role for i, role in enumerate(first.roles)} if isinstance(first, Set) else {}
+    declare = getattr(module, "free_roles", None)
+    return declare() if callable(declare) else {}
+
+
+class Owner(NamedTuple):
+    """A module that owns matrices of a set: a layer, or torch's parametrization by a set.
+
+    Attributes:
+        module: it.
+        rebase: moves the base points of its trivializations; takes whether they are projected.
+    """
+
+    module: nn.Module
+    rebase: Callable[[bool], None]
+
+    def parameters(self, role: str) -> list[nn.Parameter]:
+        """Those of its parameters that have this role."""
+        return [getattr(self.module, name) for name, had in declared(self.module).items() if had == role]
+
+
+def owners(model: nn.Module) -> Iterator[Owner]:
+    """The owners in a model, however deep."""
+    for module in model.modules():
+        if isinstance(module, ParametrizationList):
+            if isinstance(module[0], Set):
+                yield Owner(module, partial(_rebase_parametrization, module))
+        elif callable(getattr(module, "free_roles", None)):
+            layer: Any = module
+            yield Owner(module, layer.rebase)
+
+
+@torch.no_grad()
+def _rebase_parametrization(parametrization: ParametrizationList, project: bool) -> None:
+    constrained = parametrization[0]
+    assert isinstance(constrained, Set)
+    free = (getattr(parametrization, f"original{i}") for i in range(len(constrained.roles)))
+    constrained.rebase(*free, project=project)

@@ -1,0 +1,301 @@
+"""The fast path: input product, recurrence and gradients as one autograd function around the kernel.
+
+Memory of a training pass is one buffer of states: states are written where the inputs would have been, and the backward
+pass works through pieces of about 2,048 rows, each followed by one large product for the gradient of V. The complex
+modReLU keeps half as much again: |h|/|z| of every complex number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kreiss import derivatives
+from kreiss.recurrence.plain import kernel, reference
+
+PIECE_ROWS = 2048
+WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wider ones through one large product
+
+
+def usable(
+    x: Tensor,
+    weight: Tensor | None,
+    matrix: Tensor,
+    h0: Tensor | None,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> bool:
+    """Whether the kernel computes this, and what asks for it is ordinary first-order autograd.
+
+    What does not fit together is left to the plain loop, where torch says what is wrong.
+    """
+    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu") or not kernel.takes(matrix):
+        return False
+    n, dtype = matrix.shape[-1], matrix.dtype
+    batch = x.shape[1] if x.dim() in (2, 3) else 0
+    inputs = n if weight is None else weight.shape[-1]
+    features = (inputs,) if x.dim() == 3 else ()
+    x_dtypes = (dtype,) if x.dim() == 3 else (torch.int64, torch.int32)
+    return (
+        batch > 0
+        and _fits(x, (x.shape[0], batch, *features), *x_dtypes)
+        and inputs > 0
+        and (_fits(weight, (n, inputs), dtype) if weight is not None else x.dim() == 3)
+        and _fits(matrix, (n, n), dtype)
+        and (h0 is None or _fits(h0, (batch, n), dtype))
+        and (bias is None or _fits(bias, (n,), dtype))
+        and (lengths is None or _fits(lengths, (batch,), torch.int64))
+    )
+
+
+def _fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
+    """Whether this is a plain tensor in memory, of that shape and one of those dtypes."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu and tensor.layout == torch.strided
+    return plain and tensor.dtype in dtypes and tensor.shape == shape
+
+
+def _thin(x: Tensor, weight: Tensor | None) -> bool:
+    return weight is not None and (not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT)
+
+
+def _drive(states: Tensor, x: Tensor, weight: Tensor | None) -> None:
+    """u = U x where the states will be, by one large product; U = I for None."""
+    if weight is None:
+        states.copy_(x)
+    else:
+        torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, states.shape[-1]))
+
+
+class Recurrence(torch.autograd.Function):
+    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be symbols, columns of U; no U means U = I."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        matrix: Tensor,
+        h0: Tensor | None,
+        lengths: Tensor | None,
+        nonlinearity: str,
+        reverse: bool,
+        differentiable: bool,
+    ) -> tuple[Tensor, Tensor]:
+        states = kernel.room_for_states(x.shape[0], x.shape[1], matrix)
+        stretch = kernel.room_for_stretch(states) if nonlinearity == "cmodrelu" and differentiable else None
+        if _thin(x, weight):
+            run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, x=x, weight=weight)
+        else:
+            _drive(states, x, weight)
+            run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse)
+        run.piece(0, h0, states, stretch)
+        ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, states, stretch)
+        ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
+        ctx.set_materialize_grads(False)
+        return states, states[0 if reverse else -1].clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None and grad_last is None:
+            return (None,) * 9
+        work = _through_reference if torch.is_grad_enabled() else _gradients
+        return (*work(ctx, grad, grad_last), None, None, None, None)
+
+
+def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
+    """Gradients that can be differentiated again, by the plain loop; asked for with create_graph=True."""
+    x, weight, bias, matrix, h0, lengths, *_ = ctx.saved_tensors
+    inputs = [x, weight, bias, matrix, h0]
+    h0 = reference.zero_state(x, weight) if h0 is None else h0
+    wanted = [i for i, needed in enumerate(ctx.needs_input_grad[:5]) if needed]
+    states = reference.states(reference.drive(x, weight), matrix, h0, bias, lengths, ctx.nonlinearity, ctx.reverse)
+    last = states[0 if ctx.reverse else -1]
+    outputs, grads = zip(*[(o, g) for o, g in ((states, grad), (last, grad_last)) if g is not None], strict=True)
+    found = torch.autograd.grad(outputs, [inputs[i] for i in wanted], grads, create_graph=True, allow_unused=True)
+    by_position = dict(zip(wanted, found, strict=True))
+    return [by_position.get(i) for i in range(5)]
+
+
+def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
+    """First-order gradients by the kernel, with all states kept."""
+    x, weight, _, matrix, h0, lengths, states, stretch = ctx.saved_tensors
+    steps, batch, _ = states.shape
+    sums = _Sums(ctx, x, weight, matrix, lengths, batch)
+    carry = _carry(matrix, batch, grad_last)
+    for first, last in _pieces(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse):
+        grad_now, stretch_now = (None if tensor is None else tensor[first:last] for tensor in (grad, stretch))
+        inner = sums.piece(first, states[first:last], grad_now, carry, stretch_now)
+        start, end = (first + 1, last + 1) if ctx.reverse else (first - 1, last - 1)  # of the states before
+        if start < 0 or end > steps:  # h0 comes before the first
+            start, inner_rest = max(start, 0), inner[:-1] if ctx.reverse else inner[1:]
+            sums.add_matrix(inner_rest, states[start:end])
+            if h0 is not None:
+                sums.add_matrix(inner[-1 if ctx.reverse else 0], h0)
+        else:
+            sums.add_matrix(inner, states[start:end])
+    return sums.gradients(carry)
+
+
+def _carry(matrix: Tensor, batch: int, grad_last: Tensor | None) -> Tensor:
+    """The gradient that reaches the last state from outside, in a buffer of its own."""
+    if grad_last is None:
+        return matrix.new_zeros(batch, len(matrix))
+    return grad_last.clone(memory_format=torch.contiguous_format)
+
+
+def _pieces(steps: int, count: int, reverse: bool) -> list[tuple[int, int]]:
+    """[first, last) of pieces of time, in the order of the backward pass."""
+    length = -(-steps // count)
+    pieces = [(first, min(first + length, steps)) for first in range(0, steps, length)]
+    return pieces if reverse else pieces[::-1]
+
+
+class _Sums:
+    """Gradients that add up over pieces of time, and the buffer that every piece uses again."""
+
+    def __init__(
+        self,
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        matrix: Tensor,
+        lengths: Tensor | None,
+        batch: int,
+    ) -> None:
+        need_x, need_weight, need_bias, need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
+        self.x, self.weight, self.steps, self.reverse = x, weight, x.shape[0], ctx.reverse
+        thin = need_weight and _thin(x, weight)
+        self.backward = kernel.Backward(
+            matrix, batch, lengths, ctx.nonlinearity, ctx.reverse,
+            x=x if thin else None, weight=weight, bias=need_bias, wants_carry=self.need_h0,
+        )  # fmt: skip
+        self.grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
+        self.grad_weight = torch.zeros_like(weight) if weight is not None and need_weight and not thin else None
+        self.grad_matrix = matrix.new_zeros(matrix.shape) if need_matrix else None
+        self.buffer: Tensor | None = None
+
+    def piece(self, first: int, states: Tensor, grad: Tensor | None, carry: Tensor, stretch: Tensor | None) -> Tensor:
+        """The gradient of u over one piece; what follows from it alone is added up."""
+        length, batch, n = states.shape
+        last = first + length
+        if self.buffer is None or len(self.buffer) < length:
+            self.buffer = states.new_empty(states.shape)
+        inner = self.buffer if len(self.buffer) == length else self.buffer[:length]
+        final = last == self.steps if self.reverse else first == 0
+        self.backward.piece(first, states, grad, carry, inner, stretch, final=final)
+        if self.grad_weight is not None:
+            self.grad_weight.addmm_(inner.view(-1, n).mT, self.x[first:last].flatten(0, 1))
+        if self.grad_x is not None:
+            if self.weight is None:
+                self.grad_x[first:last] = inner
+            else:
+                torch.mm(inner.view(-1, n), self.weight, out=self.grad_x[first:last].view(length * batch, -1))
+        return inner
+
+    def add_matrix(self, inner: Tensor, before: Tensor) -> None:
+        """∂L/∂V += Σ_t dz_t h_{t−1}ᵀ."""
+        if self.grad_matrix is not None and len(inner):
+            n = len(self.grad_matrix)
+            self.grad_matrix.addmm_(inner.view(-1, n).mT, before.view(-1, n))
+
+    def gradients(self, carry: Tensor) -> list[Tensor | None]:
+        """To x, U, b, V and h0."""
+        grad_weight = self.backward.grad_weight if self.grad_weight is None else self.grad_weight
+        return [self.grad_x, grad_weight, self.backward.grad_bias, self.grad_matrix, carry if self.need_h0 else None]
+
+
+class LastState(torch.autograd.Function):
+    """The last state alone, in memory of about 2√T states: every √T-th is kept, those between are computed again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        matrix: Tensor,
+        h0: Tensor | None,
+        lengths: Tensor | None,
+        nonlinearity: str,
+        reverse: bool,
+    ) -> Tensor:
+        ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
+        steps, batch, n = x.shape[0], x.shape[1], len(matrix)
+        enough = max(1, round(steps * batch / (2 * PIECE_ROWS)))  # more pieces only make the products of each smaller
+        ctx.pieces = _pieces(steps, min(math.isqrt(steps), enough), reverse)
+        run = _Again(x, weight, bias, matrix, lengths, nonlinearity, reverse)
+        kept = matrix.new_zeros(len(ctx.pieces), batch, n)  # the state before each piece, in the order of `pieces`
+        h = kept[-1] if h0 is None else kept[-1].copy_(h0)
+        for i in reversed(range(len(ctx.pieces))):
+            first, last = ctx.pieces[i]
+            h = run.states(first, last, kept[i].copy_(h))[0 if reverse else -1]
+        ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, kept)
+        ctx.held = [run]  # with the states of the last piece, the first that the backward pass needs
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad_last: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            return (*_through_reference(ctx, None, grad_last), None, None, None)
+        x, weight, bias, matrix, _, lengths, kept = ctx.saved_tensors
+        try:  # popping is atomic: of several threads on one retained graph one takes it, and the others compute again
+            run: _Again = ctx.held.pop()
+        except IndexError:
+            run = _Again(x, weight, bias, matrix, lengths, ctx.nonlinearity, ctx.reverse)
+        sums = _Sums(ctx, x, weight, matrix, lengths, x.shape[1])
+        carry = _carry(matrix, x.shape[1], grad_last)
+        for (first, last), h in zip(ctx.pieces, kept, strict=True):
+            states = run.states(first, last, h)
+            inner = sums.piece(first, states, None, carry, run.stretch(last - first))
+            sums.add_matrix(inner, run.before(last - first))
+        return (*sums.gradients(carry), None, None, None)
+
+
+class _Again:
+    """States of a piece of time from the one before it, in one buffer that every piece uses again."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        matrix: Tensor,
+        lengths: Tensor | None,
+        nonlinearity: str,
+        reverse: bool,
+    ) -> None:
+        self.x, self.weight, self.reverse = x, weight, reverse
+        self.thin = _thin(x, weight)
+        inputs: dict[str, Tensor | None] = {"x": x, "weight": weight} if self.thin else {}
+        self.run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, **inputs)
+        self.buffer = matrix.new_empty(0)
+        self.stretches: Tensor | None = None  # beside the buffer, for the complex modReLU
+        self.complex = nonlinearity == "cmodrelu"
+        self.held = (0, 0)  # the steps whose states the buffer holds
+
+    def states(self, first: int, last: int, h: Tensor) -> Tensor:
+        """States of steps [first, last) after (in reverse: before) the state h."""
+        length = last - first
+        if len(self.buffer) <= length:
+            self.buffer = h.new_empty(length + 1, *h.shape)
+            self.stretches = kernel.room_for_stretch(self.buffer) if self.complex else None
+        states = self.buffer[:length] if self.reverse else self.buffer[1 : length + 1]
+        if self.held != (first, last):
+            self.buffer[length if self.reverse else 0] = h
+            if not self.thin:
+                _drive(states, self.x[first:last], self.weight)
+            self.run.piece(first, h, states, self.stretch(length))
+            self.held = (first, last)
+        return states
+
+    def stretch(self, length: int) -> Tensor | None:
+        """What the complex modReLU keeps of the steps last computed."""
+        return None if self.stretches is None else self.stretches[:length]
+
+    def before(self, length: int) -> Tensor:
+        """The state before each of the steps last computed."""
+        return self.buffer[1 : length + 1] if self.reverse else self.buffer[:length]

@@ -1,0 +1,91 @@
+"""The one loop over time and the one scan, over any step.
+
+A step is a function `step(x_t, state) -> (out_t, state)`. `unroll` runs it over a sequence: as a loop, which every
+feature of autograd supports, or, under torch.export, as a torch `scan`, which is traced once whatever the length and
+keeps time and batch dynamic (ONNX: Scan). A scan is for inference only: its second derivatives are wrong in torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+
+
+def unroll(
+    step: Step,
+    inputs: Tensor | tuple[Tensor, ...],
+    state: Any,
+    *,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+    batch_dim: int = 0,
+) -> tuple[Any, Any]:
+    """Run `step` over a sequence.
+
+    Args:
+        step: takes the input of one time step and the state before it; gives the output (a tensor, or a tuple of
+            tensors) and the state after it.
+        inputs: (T, …), T ≥ 1; or a tuple of such tensors, of which the step is given a tuple.
+        state: the first state, any pytree of tensors.
+        lengths: (B,), valid steps of each sequence. Beyond them the state stays what it was, and outputs mean nothing.
+        reverse: run from the last step to the first (from each sequence's own end).
+        batch_dim: the dimension of the state's tensors that counts sequences; `lengths` refers to it.
+
+    Returns:
+        Outputs of all steps, in the order of time (T, …), and the last state.
+    """
+    if torch.compiler.is_exporting():
+        return _scan(step, inputs, state, reverse)
+    # not x[t], whose backward pass makes a zero tensor of the whole length at every step
+    slices = inputs.unbind(0) if isinstance(inputs, Tensor) else list(zip(*(x.unbind(0) for x in inputs), strict=True))
+    outputs: list[Any] = [None] * len(slices)
+    for t in reversed(range(len(slices))) if reverse else range(len(slices)):
+        outputs[t], new = step(slices[t], state)
+        state = new if lengths is None else _held(t < lengths, new, state, batch_dim)
+    return _stacked(outputs), state
+
+
+def _scan(step: Step, inputs: Tensor | tuple[Tensor, ...], state: Any, reverse: bool) -> tuple[Any, Any]:
+    """The same for whole sequences, as one operator: layers refuse to export packed ones."""
+    from torch._higher_order_ops.scan import scan
+
+    def advance(state: Any, x: Any) -> tuple[Any, Any]:
+        out, new = step(x, state)
+        return new, tree_map(torch.clone, out)  # an output must not share memory with the state
+
+    state, outputs = scan(advance, state, inputs, dim=0, reverse=reverse)
+    return outputs, state
+
+
+def _held(valid: Tensor, new: Any, old: Any, batch_dim: int) -> Any:
+    """The new state of sequences that have this step, the old one of those that do not."""
+
+    def choose(after: Tensor, before: Tensor) -> Tensor:
+        shape = [1] * after.dim()
+        shape[batch_dim] = -1
+        return torch.where(valid.view(shape), after, before)
+
+    return choose(new, old) if isinstance(new, Tensor) else tree_map(choose, new, old)
+
+
+def _stacked(outputs: Sequence[Any]) -> Any:
+    if isinstance(outputs[0], Tensor):
+        return torch.stack(list(outputs))
+    return tuple(torch.stack(parts) for parts in zip(*outputs, strict=True))
+
+
+def settled(states: Tensor, first: Tensor, last: Tensor, lengths: Tensor | None, reverse: bool) -> Tensor:
+    """States (T, B, N) as outputs, each sequence's beyond its length being the state it stays in.
+
+    That is the last state, or the first one where a sequence is run from its end.
+    """
+    if lengths is None:
+        return states
+    valid = torch.arange(len(states), device=states.device)[:, None] < lengths
+    return torch.where(valid[..., None], states, first if reverse else last)

@@ -1,0 +1,94 @@
+"""Products of log₂ n layers of rotations that span ever longer distances, as in the fast Fourier transform."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kreiss import linalg
+from kreiss.errors import InputError
+from kreiss.sets import initial
+from kreiss.sets.orthogonal.base import Method
+
+
+class Butterfly(Method):
+    """P = L_m···L₁ D, layer k rotating the pairs (i, i + 2^{k−1}) (FFT-style EUNN, Jing et al. 2017).
+
+    Rows without a partner, where n is no power of two, stay. About ½ n log₂ n angles; the set is small (it holds few
+    of the orthogonal matrices) but every entry of P may be non-zero. D are signs, fixed when a matrix is given.
+    """
+
+    signs: Tensor
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.strides = [2**k for k in range((n - 1).bit_length())]
+        for stride in self.strides:
+            self.add_constant(f"first_{stride}", partial(_firsts, n, stride))
+        self.sizes = [len(_firsts(n, stride)) for stride in self.strides]
+        self.shape = (sum(self.sizes),)
+        self.register_buffer("signs", torch.ones(n))
+
+    def forward(self, free: Tensor) -> Tensor:
+        p = torch.eye(self.n, dtype=free.dtype, device=free.device)
+        for stride, angles in zip(self.strides, free.split(self.sizes), strict=True):
+            first = self.constant(f"first_{stride}", free.device)
+            c, s = angles.cos()[:, None], angles.sin()[:, None]
+            x, y = p[first], p[first + stride]
+            turned = torch.cat([c * x - s * y - x, s * x + c * y - y])
+            p = p.index_add(0, torch.cat([first, first + stride]), turned)
+        return p * self.signs
+
+    def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
+        angles: dict[int, np.ndarray] = {stride: np.zeros(self.n) for stride in self.strides}
+        signs = _unroll(linalg.to_numpy(p), 0, angles)
+        free = [torch.from_numpy(angles[stride][_firsts(self.n, stride)]) for stride in self.strides]
+        packed = torch.cat([*free, torch.zeros(0, dtype=torch.float64)]).to(p)
+        before, self.signs = self.signs, torch.from_numpy(signs).to(device=self.signs.device)
+        if not torch.allclose(self(packed), p, rtol=0, atol=max(tol, 1e-6)):
+            self.signs = before
+            raise InputError(
+                'the matrix is not a product of butterfly layers. Use method="trivialization", "householder" or '
+                '"givens", which hold any orthogonal matrix.'
+            )
+        return packed
+
+    def rotations(self, angles: Tensor) -> Tensor:
+        free = torch.zeros(self.shape, dtype=torch.float64, device="cpu")
+        free[: len(angles)] = angles
+        self.signs = torch.ones(self.n, dtype=torch.float64, device=self.signs.device)
+        return free
+
+    def random(self, generator: torch.Generator | None) -> Tensor:
+        """All angles uniform, as the paper starts; not Haar distributed, which the set is too small for."""
+        self.signs = torch.ones(self.n, dtype=torch.float64, device=self.signs.device)
+        return initial.henaff_entries(self.shape[0], generator)
+
+
+def _firsts(n: int, stride: int) -> np.ndarray:
+    """The first index of each pair (i, i + stride) of one layer."""
+    i = np.arange(n)
+    return i[(i // stride % 2 == 0) & (i + stride < n)]
+
+
+def _unroll(p: np.ndarray, start: int, angles: dict[int, np.ndarray]) -> np.ndarray:
+    """Angles of P = L·diag(A, B), layer after layer, longest distance first; the signs that remain.
+
+    Rows i and i + stride of P are (c a_i, −s b_i) and (s a_i, c b_i) with unit rows a_i of A and b_i of B.
+    """
+    n = len(p)
+    if n == 1:
+        return np.where(p[0] < 0, -1.0, 1.0)
+    stride = 2 ** ((n - 1).bit_length() - 1)
+    pairs = n - stride
+    x, y = p[:pairs, :stride], p[stride:, :stride]
+    c = np.linalg.norm(x, axis=1)
+    s = np.where((x * y).sum(1) < 0, -1.0, 1.0) * np.linalg.norm(y, axis=1)
+    angles[stride][start : start + pairs] = np.arctan2(s, c)
+    a, b = p[:stride, :stride].copy(), np.zeros((pairs, pairs))
+    a[:pairs] = c[:, None] * x + s[:, None] * y
+    b[:] = -s[:, None] * p[:pairs, stride:] + c[:, None] * p[stride:, stride:]
+    return np.concatenate([_unroll(a, start, angles), _unroll(b, start + stride, angles)])

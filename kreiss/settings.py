@@ -1,0 +1,181 @@
+"""All settings of a run: names, types, defaults and descriptions. No torch: help texts are made from it.
+
+Every setting has a dotted name, `optimiser.lr`; common ones have a short name too, `lr`. Options of one model or task
+alone stand in their sections: `model.blocks`, `task.delay`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from kreiss.errors import LARGEST_SIZE
+
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _held_by_float32(value: float) -> float:
+    if value > 1e38:
+        raise ValueError("must be at most 1e38, which float32 holds")
+    return value
+
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_held_by_float32)]
+
+
+def _listed(value: Any) -> Any:
+    """ "0, 0.9" as a list, for the command line."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+class Section(BaseModel):
+    """Settings that belong together; a name that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskSection(Section):
+    """The task and its own options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = Field("copy", description="task, from `kreiss list tasks`")
+
+
+class NetworkSettings(Section):
+    """The network and its own options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+    dtype: Literal["float32", "float64"] = Field("float32", description="data type of the parameters")
+
+
+class RecurrentSettings(NetworkSettings):
+    """The network: a layer with its own options, an embedding of symbols, dropout, a readout."""
+
+    name: str = Field("nnrnn", description="model, from `kreiss list models`")
+    hidden: PositiveInt = Field(128, description="size of the hidden state")
+    layers: PositiveInt = Field(1, description="number of stacked layers")
+    bidirectional: bool = Field(False, description="run a second direction from the end of the sequence")
+    embedding: NonNegativeInt = Field(0, description="size of the embedding of symbols; 0 leaves them one-hot")
+    dropout: Share = Field(0.0, description="dropout probability between layers and before the readout")
+    start: Literal["glorot", "release"] = Field(
+        "glorot", description="initial values of embedding, readout and input weights"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_default_start(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`start` is left out at its default: runs made before it existed keep their keys."""
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if (name, value) != ("start", "glorot")}
+
+
+class GivenModel(NetworkSettings):
+    """What is known of a model that was given as an object; what is not known has no default."""
+
+    @model_serializer(mode="wrap")
+    def _what_is_known(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        known: dict[str, Any] = write(self)
+        return {name: value for name, value in known.items() if name in self.model_fields_set}
+
+
+class OptimiserSection(Section):
+    """The optimiser, its groups, penalties and clipping."""
+
+    name: Literal["rmsprop", "adam", "adamw", "adagrad", "sgd"] = Field("rmsprop", description="optimiser")
+    lr: Amount = Field(1e-3, description="learning rate")
+    orthogonal_lr: Amount | None = Field(None, description="learning rate of orthogonal factors; default: lr")
+    coupling_decay: Amount = Field(0.0, description="weight decay of couplings T")
+    weight_decay: Amount = Field(0.0, description="weight decay of all other parameters")
+    alpha: Share = Field(0.99, description="smoothing constant of RMSprop")
+    betas: Annotated[tuple[Decay, Decay], BeforeValidator(_listed)] = Field(
+        (0.9, 0.999), description="smoothing constants of Adam"
+    )
+    momentum: Amount = Field(0.0, description="momentum of SGD and RMSprop")
+    eps: Amount = Field(1e-8, description="term added to the denominator in RMSprop, Adam and Adagrad")
+    radius_penalty: Amount = Field(0.0, description="δ of the penalty δ‖1 − γ‖² on eigenvalue moduli")
+    reduction: Literal["sum", "mean"] = Field(
+        "sum", description="reduction of that penalty over the blocks of a matrix"
+    )
+    clip_norm: Amount | None = Field(None, description="clip the norm of all gradients to this")
+    clip_value: Amount | None = Field(None, description="clip every entry of the gradients to this")
+    rebase_every: NonNegativeInt = Field(
+        0, description="updates between moves of the base points of trivializations; 0 for none"
+    )
+
+
+class ScheduleSection(Section):
+    """The schedule of the learning rates: constant, reduced after evaluations without improvement, or a cosine."""
+
+    name: Literal["constant", "plateau", "cosine"] = Field("constant", description="learning-rate schedule")
+    factor: Share = Field(0.5, description="plateau: factor by which the rates are reduced")
+    patience: NonNegativeInt = Field(
+        0, description="plateau: evaluations without improvement before the rates are reduced"
+    )
+    warmup: NonNegativeInt = Field(0, description="updates over which the rates rise linearly from 0")
+    minimum: Share = Field(0.0, description="cosine: share of the rates left at the end")
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    task: TaskSection = Field(default_factory=TaskSection)
+    model: SerializeAsAny[NetworkSettings] = Field(default_factory=RecurrentSettings)
+    optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
+    schedule: ScheduleSection = Field(default_factory=ScheduleSection)
+    steps: PositiveInt | None = Field(None, description="number of updates; default 1,500 for tasks without epochs")
+    epochs: PositiveInt | None = Field(
+        None, description="number of epochs, instead of steps, for tasks with a training set of fixed size; default 10"
+    )
+    batch: PositiveInt = Field(10, description="sequences per update")
+    accumulate: PositiveInt = Field(1, description="pieces into which each batch is split to save memory")
+    eval_batch: PositiveInt = Field(100, description="sequences at a time in evaluations")
+    eval_every: PositiveInt | None = Field(
+        None, description="updates between validations; default one epoch, or a tenth of all updates"
+    )
+    checkpoint_every: PositiveInt | None = Field(
+        None, description="updates between checkpoints; default one a minute and one per validation"
+    )
+    log_every: PositiveInt = Field(10, description="updates between records of the training loss")
+    patience: PositiveInt | None = Field(None, description="stop after this many validations without improvement")
+    precision: Literal["float32", "bf16", "fp16"] = Field(
+        "float32", description="precision of autocast; constraints stay in float32"
+    )
+    device: str = Field("auto", description="device: cpu, cuda, cuda:1 or auto")
+    seed: int = Field(0, ge=-(2**63), lt=2**64, description="seed of initial values, training data and dropout")
+    on_nan: Literal["stop", "skip"] = Field(
+        "stop", description="stop, or skip the update, when a loss or gradient is not finite"
+    )
+    track: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...], BeforeValidator(_listed)] = (
+        Field((), description="experiment trackers that also receive the records")
+    )
+
+
+# short name → dotted name, for what everybody sets
+SHORT = {
+    "task": "task.name",
+    "model": "model.name",
+    "hidden": "model.hidden",
+    "layers": "model.layers",
+    "bidirectional": "model.bidirectional",
+    "embedding": "model.embedding",
+    "dropout": "model.dropout",
+    "optimiser": "optimiser.name",
+    "lr": "optimiser.lr",
+    "orthogonal_lr": "optimiser.orthogonal_lr",
+    "clip_norm": "optimiser.clip_norm",
+    "schedule": "schedule.name",
+}
+SECTIONS = ("task", "model", "optimiser", "schedule")

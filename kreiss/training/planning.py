@@ -1,0 +1,73 @@
+"""From settings to a run that can start: the task and the network, what follows from them and from the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from kreiss.contracts import Network
+from kreiss.errors import InputError, check_memory
+from kreiss.networks import building
+from kreiss.options import options_of
+from kreiss.recorded import NOT_PLAIN, plain
+from kreiss.settings import Config
+from kreiss.tasks import TASKS, Task
+from kreiss.training.config import own_options
+from kreiss.training.provenance import with_absolute_paths
+
+
+def make_task(config: Config) -> Task:
+    """The task of the settings."""
+    return TASKS[config.task.name](**own_options(config.task))
+
+
+def make_network(config: Config, task: Task) -> Network:
+    """The network of the settings, for a task; its initial values follow from the seed."""
+    return building.make_network(config.model, task, config.seed)
+
+
+def task_section(task: Task) -> dict[str, Any]:
+    """Settings that tell a given task: its options, where it keeps them under their own names."""
+    names = [name for name, made in TASKS.items() if made is type(task)]
+    values = {name: plain(getattr(task, name, NOT_PLAIN)) for name in options_of(type(task))}
+    return {
+        "name": names[0] if names else type(task).__name__,
+        **{name: value for name, value in values.items() if value is not NOT_PLAIN},
+    }
+
+
+def planned(config: Config, task: Task) -> Config:
+    """The settings with everything filled in that follows from the task and the machine."""
+    epoch = task.updates_per_epoch(config.batch)
+    if config.epochs and epoch is None:
+        raise InputError(
+            f"`epochs` must be left out where data are generated without end; got epochs={config.epochs}. Give `steps`."
+        )
+    steps = config.steps or ((config.epochs or 10) * epoch if epoch else 1500)
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    every = config.eval_every or epoch or max(steps // 10, 1)
+    config = with_absolute_paths(config, task)
+    return config.model_copy(update={"steps": steps, "epochs": None, "eval_every": every, "device": device})
+
+
+def check_room(config: Config, model: nn.Module, task: Task) -> None:
+    """Raise before anything is written for a run whose batches, with the states they lead to, no memory holds."""
+    update = task.entries("train", config.batch) // config.accumulate
+    entries = max(update, *(task.entries(split, config.eval_batch) for split in ("valid", "test")))
+    widest = model.width if isinstance(model, Network) else 2
+    check_memory(f"a batch of task {config.task.name} with its states", 4 * entries * widest)
+
+
+def device_named(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        raise InputError(f"`device` must be there; got device={name!r}. Use cpu.") from error
+    if device.type == "meta":
+        raise InputError("`device` must hold numbers; got device='meta', which holds shapes alone. Use cpu.")
+    return device
