@@ -1,7 +1,7 @@
-"""Every layer in words: its constraint, parameters, cost and reference. Data only, no torch.
+"""The constraint, parameter count, cost and reference of every layer. Data only, no torch.
 
-`parameters` counts one layer of one direction without readout, as an expression in N (hidden_size), I (input_size), and
-the options named; `cost` is that of one time step and of the matrix once per pass.
+`parameters` counts one unidirectional layer without readout, as an expression in N (hidden_size), I (input_size) and
+the options named; `cost` is that of one time step, and that of forming the matrix once per pass.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ MODELS: dict[str, Model] = {
     "gru": Model("none, gated", "3*N*N + 3*N*I + 6*N", "3N² + 3NI", "cho2014"),
 }  # fmt: skip
 
-# in `parameters`: m reflections (default N − 1), s the size that forgets, q = N − s, b angles (about ½ N log₂ N), r
+# in `parameters`: m reflections (default N − 1), s the short-term size, q = N − s, b angles (about ½ N log₂ N), r
 # rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers; the second cost is
-# that of large layers, which apply their matrix as a product.
+# that of large layers, which apply their matrix as a product of sparse factors.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {
@@ -163,7 +163,7 @@ def bibtex(reference: str) -> str:
 
 
 def short(reference: str) -> str:
-    """A reference in a few words: "Helfrich & Ye (2020)"."""
+    """A short citation, such as "Helfrich & Ye (2020)"."""
     _, fields = REFERENCES[reference]
     names = [author.split(",")[0] for author in fields["author"].split(" and ")]
     plain = [_without_tex(name) for name in names]
@@ -178,5 +178,5 @@ def _without_tex(name: str) -> str:
 
 
 def shown(parameters: str) -> str:
-    """A formula as people write it: N(N−1)/2 for N*(N-1)//2."""
+    """A formula in mathematical notation: N(N−1)/2 for N*(N-1)//2."""
     return parameters.replace("N*N", "N²").replace("s*s", "s²").replace("//", "/").replace("*", "").replace("-", "−")

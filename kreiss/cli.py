@@ -20,7 +20,7 @@ app = cyclopts.App(
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
 )
 
-TRAIN = """Train a network on a task and test it once, at its best validation.
+TRAIN = """Train a network on a task and test its best checkpoint once.
 
 kreiss train copy --model nnrnn --hidden 128 --model.blocks exact --task.delay 200 --steps 1500 --out RUN
 
@@ -56,9 +56,9 @@ def demo(
 ) -> int:
     """Train NNRNN, ExpRNN, RNN and LSTM on the copy task and compare them; about a minute on two cores.
 
-    Each network sees ten symbols, waits `delay` steps and must repeat them. A closing table shows the
-    loss against that of a network without memory, the accuracy, and the moduli of the eigenvalues of
-    the recurrent matrix; a picture shows both on the way. Each is a run like those of `kreiss train`.
+    Each network sees ten symbols, waits `delay` steps and must repeat them. A final table shows the
+    loss, that of a network without memory, the accuracy, and the moduli of the eigenvalues of the
+    recurrent matrix; a plot shows loss and moduli during training. Each is a run like those of `kreiss train`.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def demo(
     seed
         Seed of initial values and training data; the test data are always the same.
     out
-        Folder of the runs and the picture; by default a new one in runs/.
+        Folder of the runs and the plot; by default a new one in runs/.
     """
     from kreiss.commands.demo import run
 
@@ -86,29 +86,29 @@ def bench(
     json: Path | None = None,
     plot: Path | None = None,
 ) -> int:
-    """Measure speed and memory on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, geotorch, the products alone.
+    """Measure speed and memory on this machine: kreiss against nn.LSTM, nn.GRU, nn.RNN, geotorch, bare products.
 
     All contenders take turns in one process; a table shows medians, quartiles, the ratio of our time to theirs, and the
-    peak of memory as a multiple of the states of the sequence.
+    peak memory as a multiple of the states of the sequence.
 
     Parameters
     ----------
     quick
         Fewer rounds and shorter sequences, under a minute.
     work
-        Only these works; all four by default.
+        Workloads to run; all four by default.
     json
         Write all numbers to this file.
     plot
-        Draw the rates against the measured roof to this file (extra `plots`).
+        Write a roofline plot to this file (extra `plots`).
     """
     from json import dumps
 
     from kreiss.bench.run import run
 
-    found = run(quick=quick, names=list(work) if work else None, plot=plot)
+    results = run(quick=quick, names=list(work) if work else None, plot=plot)
     if json is not None:
-        json.write_text(dumps(found, indent=1) + "\n")
+        json.write_text(dumps(results, indent=1) + "\n")
     return 0
 
 
@@ -122,23 +122,23 @@ def export(
     symbols: bool = False,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> int:
-    """Write a trained run or a saved model to one file for inference, with open time and batch.
+    """Export a trained run or a saved model to one file for inference, with dynamic time and batch.
 
     The file needs neither kreiss nor the free parameters: recurrent matrices are computed once, time is a scan.
 
     Parameters
     ----------
     source
-        A run folder, or a model's file.
+        Folder of a run, or file of a saved model.
     to
-        ONNX, or a program of torch.export.
+        Format: ONNX, or a torch.export program.
     verify
         Run the file at several lengths and batch sizes and print the largest difference from the model; a file that
-        differs is not kept.
+        differs is discarded.
     symbols
         The model is a bare layer that takes integer symbols.
     output
-        The file to write; by default next to the source.
+        File to write; by default next to the source.
     """
     from kreiss.networks.export import export_saved
 
@@ -148,7 +148,7 @@ def export(
 
 @app.command
 def doctor() -> int:
-    """Say in a few lines what is installed and whether the fast kernel runs."""
+    """Report installed versions and whether the compiled kernel runs."""
     import torch
 
     from kreiss.recurrence.plain import kernel
@@ -165,7 +165,7 @@ def cite(model: str) -> int:
     Parameters
     ----------
     model
-        Its name, as `kreiss list models` shows it.
+        Name of the model, from `kreiss list models`.
     """
     import difflib
 
@@ -180,28 +180,28 @@ def cite(model: str) -> int:
 
 
 def main() -> None:
-    """Run the command line: 0 done, 1 failed, 2 wrong use, 3 a package is missing, 130 interrupted; no traceback."""
+    """Run the command line; exit code 0 success, 1 failure, 2 usage error, 3 missing package, 130 interrupted."""
     try:
         sys.exit(app(sys.argv[1:]))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        wanted = _unallocated(error)
+        amount = _unallocated(error)
         code = getattr(error, "exit_code", 2 if isinstance(error, ValueError) else 1)
-        if not wanted and not isinstance(error, (ValueError, OSError)) and not hasattr(error, "exit_code"):
-            raise  # a fault of ours: whoever reports it needs the traceback
-        message = f"memory must be free; got too little for {wanted}. Choose smaller sizes." if wanted else str(error)
+        if not amount and not isinstance(error, (ValueError, OSError)) and not hasattr(error, "exit_code"):
+            raise  # a bug: its report needs the traceback
+        message = f"memory must be free; got too little for {amount}. Choose smaller sizes." if amount else str(error)
         print("error:", " ".join(message.splitlines()), file=sys.stderr)
         sys.exit(code)
 
 
 def _unallocated(error: Exception) -> str:
-    """What could not be allocated, if that is what an error of Python's, NumPy's or torch's says."""
+    """The amount that could not be allocated, if Python, NumPy or torch ran out of memory; else empty."""
     import re
 
-    if found := re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error)):
-        return in_bytes(int(found[1]))
+    if match := re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error)):
+        return in_bytes(int(match[1]))
     return (str(error).removeprefix("Unable to allocate ") or "an object") if isinstance(error, MemoryError) else ""
 
 

@@ -1,7 +1,7 @@
-"""The contract of a network: what can be trained.
+"""The interface of a trainable network.
 
-It stands in a file of its own because rooms on both sides need it: those that hold networks, and `kreiss.networks`,
-which knows all of them by name, builds, saves and exports them.
+A separate module because both the packages that define networks and `kreiss.networks`, which builds, saves and
+exports them by name, depend on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kreiss.settings import NetworkSettings
 
 
 class Sizes(Protocol):
-    """What a network has to know of its task."""
+    """What a network needs to know about its task."""
 
     input_size: int
     output_size: int
@@ -37,10 +37,10 @@ class Network(Recorded, CheckedLoading):
 
     inputs (T, B, …) have any shape after time and batch; state is what an earlier call returned, any pytree of tensors
     with the batch as their second dimension, or None; lengths (B,) are the valid steps of each sequence, or None.
-    outputs are (T, B, output_size), or (B, output_size) where there is one answer per sequence.
+    outputs are (T, B, output_size), or (B, output_size) for one answer per sequence.
 
     Attributes:
-        Settings: the section of settings that tells such a network.
+        Settings: the class of the settings section of such a network.
     """
 
     Settings: ClassVar[type[NetworkSettings]] = NetworkSettings
@@ -48,24 +48,24 @@ class Network(Recorded, CheckedLoading):
     @classmethod
     @abstractmethod
     def options(cls, name: str) -> dict[str, Option]:
-        """Options that settings may give beside the fields of `Settings`, for the model called `name`."""
+        """Options of the model `name` in addition to the fields of `Settings`."""
 
     @classmethod
     @abstractmethod
     def build(cls, settings: NetworkSettings, task: Sizes, generator: torch.Generator) -> Self:
-        """The network of the settings for a task, with initial values from `generator`."""
+        """Build the network described by `settings` for a task, initialised from `generator`."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Outputs and the state at the end."""
+        """Outputs and the final state."""
 
     @property
     def width(self) -> int:
-        """Numbers per step and sequence that a pass keeps at least; for checks of memory."""
+        """Lower bound on the numbers stored per step and sequence in a pass; for memory checks."""
         return 2
 
     def penalty(self) -> Tensor | None:
-        """What the network adds to the training loss; None for nothing."""
+        """A term added to the training loss, or None."""
         return None
 
     def freeze(self) -> Self:

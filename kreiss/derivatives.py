@@ -1,4 +1,4 @@
-"""Which derivatives are being taken: hand-written backward passes serve first-order, reverse-mode, eager ones."""
+"""Which derivatives are being taken: hand-written backward passes cover first-order, reverse-mode, eager autograd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def forward_mode() -> bool:
 
 
 def ordinary() -> bool:
-    """Whether nothing but plain eager autograd is going on: no torch.func, no forward mode, no compilation."""
+    """Whether this is plain eager autograd: no torch.func, no forward mode, no compilation."""
     return (
         not torch.compiler.is_compiling()
         and not torch.compiler.is_exporting()
@@ -20,8 +20,8 @@ def ordinary() -> bool:
     )
 
 
-# a compiled graph is traced within the transforms that it is made for
+# a compiled graph is traced inside the transforms it is compiled for
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def transformed() -> bool:
-    """Whether a transform of torch.func is in use."""
+    """Whether a torch.func transform is active."""
     return torch._C._functorch.peek_interpreter_stack() is not None

@@ -1,7 +1,7 @@
-"""One exception for bad input, and the few checks that every room of the house shares.
+"""The exceptions of the package, and checks shared by all of its parts.
 
-A message says the condition, what was received, and what to do about it. torch is imported by the checks of tensors
-alone, so that parts which need no torch can raise the same exception.
+A message states the condition, what was received, and what to do. Only the tensor checks import torch, so that parts
+which do not need torch can raise the same exceptions.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-LARGEST_SIZE = 2**63 - 1  # of a dimension of a tensor or an array
+LARGEST_SIZE = 2**63 - 1  # of a dimension of a tensor or array
 BYTES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class InputError(ValueError, RuntimeError):
-    """Bad input: the message says the condition, what was received, and what to do.
+    """Bad input: the message states the condition, what was received, and what to do.
 
-    `torch.nn.RNN` raises ValueError for some bad inputs and RuntimeError for others. This class is
-    both, so code that catches torch's errors catches ours.
+    `torch.nn.RNN` raises ValueError for some bad inputs and RuntimeError for others. This class derives
+    from both, so code that catches torch's errors also catches ours.
     """
 
     exit_code = 2  # of the command line
 
 
 class MissingExtra(InputError):  # noqa: N818
-    """A part of kreiss needs packages that are not installed; the message holds the command that installs them.
+    """A part of kreiss needs packages that are not installed; the message gives the command that installs them.
 
     Args:
         purpose: what needs them, as the beginning of a sentence.
@@ -49,17 +49,17 @@ class MissingExtra(InputError):  # noqa: N818
 
 
 class RunError(RuntimeError):
-    """A run that could not go on: a full disk, a damaged file, numbers that are not finite."""
+    """A run that could not continue: full disk, damaged file, non-finite numbers."""
 
     exit_code = 1
 
 
 class Diverged(RunError):  # noqa: N818
-    """Numbers of a run that are not finite: a result of its settings, where every other error is a mishap."""
+    """Non-finite numbers in a run: a consequence of its settings, unlike other run errors."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
-    """The error for a name that is not in a registry, with the closest known one."""
+    """The error for a name that is not in a registry, with the closest match."""
     names = sorted(known)
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -91,7 +91,7 @@ def check_size(name: str, value: object, minimum: int = 1) -> int:
 
 
 def machine_memory() -> int:
-    """Bytes of main memory of this machine; a pebibyte where the system does not say."""
+    """Bytes of main memory of this machine; one pebibyte where the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not on Windows
@@ -99,13 +99,13 @@ def machine_memory() -> int:
 
 
 def in_bytes(count: int) -> str:
-    """A number of bytes in words: 1.6 TB."""
+    """A number of bytes with a unit, such as 1.6 TB."""
     unit = (len(str(count)) - 1) // 3
     return f"{count / 1000**unit:.3g} {BYTES[unit]}" if unit < len(BYTES) else "1,000 EB"
 
 
 def check_memory(what: str, needed: int, advice: str = "Choose smaller sizes") -> None:
-    """Raise if `needed` bytes are more than this machine has; before they are asked for."""
+    """Raise if `needed` bytes exceed the memory of this machine; called before allocating."""
     if needed > (there := machine_memory()):
         raise InputError(
             f"{what} must fit in memory, {in_bytes(there)} on this machine; got sizes that take at least "
@@ -132,8 +132,8 @@ def check_square(matrix: object, n: int | None = None, *, what: str = "matrix") 
     assert isinstance(matrix, Tensor)
     shape = tuple(matrix.shape)
     if len(shape) != 2 or shape[0] != shape[1] or (n is not None and shape[0] != n) or not shape[0]:
-        wanted = "a square matrix" if n is None else f"of shape ({n}, {n})"
-        raise InputError(f"`{what}` must be {wanted}; got shape {shape}. Pass a matrix of that shape.")
+        expected = "a square matrix" if n is None else f"of shape ({n}, {n})"
+        raise InputError(f"`{what}` must be {expected}; got shape {shape}. Pass a matrix of that shape.")
     if matrix.is_complex() or not matrix.is_floating_point():
         raise InputError(
             f"`{what}` must be of a real floating-point dtype; got {matrix.dtype}. "

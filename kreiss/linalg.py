@@ -1,8 +1,8 @@
 """Pure tensor functions on matrices: packed triangles, Cayley, block rotations, real Schur form, complex as real.
 
-Nothing here knows about sets or layers. Functions that run inside a forward pass are plain
-differentiable torch; decompositions that run once (logarithm, Schur form) go through SciPy in
-float64, and SciPy is imported only when one of them is called.
+Nothing here knows about sets or layers. Functions used in a forward pass are plain
+differentiable torch; decompositions needed once (logarithm, Schur form) use SciPy in
+float64, which is imported only when one of them is called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kreiss.errors import InputError, check_memory
 def place(values: Tensor, index: Tensor, n: int) -> Tensor:
     """The n×n matrix with `values` added at the flat positions `index` and zero elsewhere.
 
-    The backward pass is a gather, so this is the cheap direction of packed storage.
+    The backward pass is a gather, which is cheap.
     """
     return values.new_zeros(n * n).scatter_add(0, index, values).view(n, n)
 
@@ -34,9 +34,9 @@ def strictly_lower_index(n: int, pairs: int = 0) -> np.ndarray:
     """Flat positions, row by row, of the strictly lower triangle of an n×n matrix.
 
     With `pairs` > 0 the entries (1,0), (3,2), … inside the first `pairs` 2×2 diagonal blocks are
-    left out: the block-strictly lower triangle.
+    omitted: the block-strictly lower triangle.
     """
-    check_memory(f"the triangle of a {n}×{n} matrix", 9 * n * n)  # a byte and two halves of eight for each entry
+    check_memory(f"the triangle of a {n}×{n} matrix", 9 * n * n)  # a byte mask and two int64 index arrays
     rows, columns = np.tril_indices(n, -1)
     in_block = (rows == columns + 1) & (columns % 2 == 0) & (columns < 2 * pairs)
     keep = ~in_block
@@ -44,18 +44,18 @@ def strictly_lower_index(n: int, pairs: int = 0) -> np.ndarray:
 
 
 def skew(values: Tensor, index: Tensor, n: int) -> Tensor:
-    """The skew matrix whose strictly lower triangle holds `values`."""
+    """The skew-symmetric matrix whose strictly lower triangle holds `values`."""
     lower = place(values, index, n)
     return lower - lower.mT
 
 
 # ---------------------------------------------------------------- products with a triangular matrix
 
-SPLIT = 512  # from this size on the zeros above the diagonal are worth leaving out
+SPLIT = 512  # size from which skipping the zeros above the diagonal pays
 
 
 def times_lower(x: Tensor, m: Tensor) -> Tensor:
-    """X M for M lower triangular but for 2×2 diagonal blocks at even places: 5/8 of the work of a full product."""
+    """X M for M lower triangular up to 2×2 diagonal blocks at even rows, at 5/8 of the cost of a full product."""
     n = len(m)
     if n < SPLIT:
         return x @ m
@@ -66,7 +66,7 @@ def times_lower(x: Tensor, m: Tensor) -> Tensor:
 
 
 def times_lower_transposed(x: Tensor, m: Tensor) -> Tensor:
-    """X Mᵀ for such a matrix."""
+    """X Mᵀ for M as in `times_lower`."""
     n = len(m)
     if n < SPLIT:
         return x @ m.mT
@@ -87,7 +87,7 @@ def _quarters(n: int) -> list[tuple[int, int]]:
 def cayley(a: Tensor) -> Tensor:
     """(I + A)⁻¹(I − A) = 2(I + A)⁻¹ − I, orthogonal when A is skew.
 
-    Written through one inverse because its backward is then two products and no solve.
+    Written with one inverse, whose backward pass needs two products and no solve.
     """
     eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     return 2 * torch.linalg.inv(eye + a) - eye
@@ -106,27 +106,27 @@ _PADE_13 = tuple(
 )
 
 
-_PADE_REACH = 5.37  # angles up to which the approximant is exact to rounding, in float64
+_PADE_REACH = 5.37  # angle up to which the approximant is exact to rounding error in float64
 
 
 def expm_skew(a: Tensor) -> Tensor:
     """exp(A) of a skew or skew-Hermitian matrix by the [13/13] Padé approximant of A/8·2⁻ᵏ and 3 + k squarings.
 
-    k is 0 while the angles of exp(A) are known to stay below 43 radians. Beyond, every further squaring, which doubles
-    errors, is followed by one Newton–Schulz step, so that exp(A) stays orthogonal; its angles are as exact as rounding
-    left those of A. In exported graphs, and in compiled ones of torch.func or forward mode, k is always 0. Plain
-    products and one solve, so every order of derivative and vmap work, and the backward pass needs no exponential of
-    twice the size. (torch.linalg.matrix_exp of torch 2.13 loses digits for norms between 0.01 and 0.1: 2e-10 in
-    float64 for a rotation by 0.048.)
+    k is 0 while the angles of exp(A) are known to stay below 43 radians. Beyond that, each further squaring, which
+    doubles errors, is followed by one Newton–Schulz step, so that exp(A) stays orthogonal and its angles are as
+    accurate as those of A. In exported graphs, and in compiled graphs under torch.func or forward mode, k is always 0.
+    Only products and one solve are used, so derivatives of every order and vmap work, and the backward pass needs no
+    exponential of twice the size. (In torch 2.13 torch.linalg.matrix_exp loses digits for norms between 0.01 and 0.1:
+    the error is 2e-10 in float64 for a rotation by 0.048.)
     """
     x = a / 8
     x2 = x @ x
-    # every angle θ is below (Σθ⁴)^¼ = ‖X²‖_F^½; those of a real matrix come in pairs, of which one is enough
+    # every angle θ is below (Σθ⁴)^¼ = ‖X²‖_F^½; those of a real matrix come in ± pairs, so one of each suffices
     alike = 1 if a.is_complex() else 2
     halvings = (torch.linalg.matrix_norm(x2.detach()) / (math.sqrt(alike) * _PADE_REACH**2)).log2() / 2
     if torch.compiler.is_compiling():
         if torch.compiler.is_exporting() or derivatives.forward_mode() or derivatives.transformed():
-            return _pade_exp(x, x2)  # where the operator cannot go, k is 0
+            return _pade_exp(x, x2)  # k = 0 where the operator is not supported
         k = torch.where(halvings.isfinite(), halvings.ceil().clamp_min(0), 0)[..., None, None]
         p: Tensor = squared_op(_pade_exp(x * torch.exp2(-k), x2 * torch.exp2(-2 * k)), k)
         return p
@@ -138,7 +138,7 @@ def expm_skew(a: Tensor) -> Tensor:
 
 
 def _pade_exp(x: Tensor, x2: Tensor) -> Tensor:
-    """exp(8X), orthogonal because numerator and denominator of a skew matrix are transposes of each other."""
+    """exp(8X); orthogonal, since for skew X numerator and denominator are transposes of each other."""
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     x4 = x2 @ x2
     x6 = x4 @ x2
@@ -154,12 +154,12 @@ def _pade_exp(x: Tensor, x2: Tensor) -> Tensor:
 
 @torch.library.custom_op("kreiss::squared", mutates_args=())
 def squared_op(p: Tensor, k: Tensor) -> Tensor:
-    """P squared k times, each time polished: how often is not known when a graph is compiled."""
+    """P squared k times, with a Newton–Schulz step each; an operator because k is unknown at compile time."""
     return _squares(p, k)[-1].clone(memory_format=torch.contiguous_format)
 
 
 def _squares(p: Tensor, k: Tensor) -> list[Tensor]:
-    """P, P², P⁴ and so on up to the largest k, each for as long as its own k."""
+    """P, P², P⁴, … up to the largest k; each matrix of the batch stops at its own k."""
     steps = [p]
     for i in range(int(k.max())):
         steps.append(torch.where(i < k, newton_schulz(steps[-1] @ steps[-1]), steps[-1]))
@@ -168,7 +168,7 @@ def _squares(p: Tensor, k: Tensor) -> list[Tensor]:
 
 @torch.library.custom_op("kreiss::squared_backward", mutates_args=())
 def squared_backward_op(grad: Tensor, p: Tensor, k: Tensor) -> Tensor:
-    """The gradient of that to P."""
+    """The gradient of `squared_op` with respect to P."""
     steps = _squares(p, k)
     for i in reversed(range(len(steps) - 1)):
         before = steps[i]
@@ -201,8 +201,8 @@ squared_op.register_autograd(_squared_backward, setup_context=_keep)
 
 
 def _count(halvings: Tensor) -> int:
-    """The largest of these numbers rounded up, at least 0; 0 where there is no number, on meta tensors say."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(halvings):  # of all that vmap runs at once
+    """The maximum rounded up, at least 0; 0 for meta and fake tensors, which have no values."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(halvings):  # the whole vmap batch
         halvings = torch._C._functorch.get_unwrapped(halvings)
     if halvings.is_meta or isinstance(halvings, FakeTensor):
         return 0
@@ -211,7 +211,7 @@ def _count(halvings: Tensor) -> int:
 
 
 def rotation_blocks(angles: Tensor, n: int) -> Tensor:
-    """The n×n matrix of 2×2 rotations by `angles` down the diagonal, then ones."""
+    """The n×n block-diagonal matrix of 2×2 rotations by `angles`, then ones."""
     p = torch.eye(n, dtype=angles.dtype, device=angles.device)
     even = torch.arange(0, 2 * len(angles), 2, device=angles.device)
     p[even, even] = p[even + 1, even + 1] = angles.cos()
@@ -223,8 +223,8 @@ def rotation_blocks(angles: Tensor, n: int) -> Tensor:
 def skew_log(p: Tensor) -> Tensor:
     """The skew A with exp(A) = P for a rotation P (determinant +1), angles in [−π, π].
 
-    Through the real Schur form, which for an orthogonal matrix is diagonal up to rounding, so that
-    pairs of eigenvalues −1 (where the principal logarithm is not real) become rotations by π.
+    Uses the real Schur form, which for an orthogonal matrix is block diagonal up to rounding error,
+    so that pairs of eigenvalues −1 (where the principal logarithm is not real) become rotations by π.
     """
     from scipy.linalg import schur
 
@@ -248,17 +248,17 @@ def skew_log(p: Tensor) -> Tensor:
 
 
 def orthogonality_error(p: Tensor) -> float:
-    """max |PᵀP − I|, computed in float64 so that only the error of P itself is seen."""
+    """max |PᵀP − I|, computed in float64 so that only the error of P itself counts."""
     p = p.detach().double()
     eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
     return float((p.mT @ p - eye).abs().max())
 
 
 def turned(base: Tensor, a: Tensor) -> Tensor:
-    """B·(I − A/2)⁻¹(I + A/2) for a skew A that is usually small, after one optimiser step say.
+    """B·(I − A/2)⁻¹(I + A/2) for a skew A that is usually small, for example after one optimiser step.
 
-    With E = A/2 the retraction is I + 2E + 2E² + 2E³ + …; the series is cut where what is left out is below rounding,
-    and an inverse is taken when that would be too far out. ‖E‖² ≤ ‖E²‖_F/√2, because eigenvalues come in pairs.
+    With E = A/2 the retraction is I + 2E + 2E² + 2E³ + …. The series is truncated where the remainder is below rounding
+    error; if that would take too many terms, an inverse is used. ‖E‖² ≤ ‖E²‖_F/√2, because eigenvalues come in pairs.
     """
     e = a / 2
     square = e @ e
@@ -273,10 +273,10 @@ def turned(base: Tensor, a: Tensor) -> Tensor:
 
 
 def polished(p: Tensor) -> Tensor:
-    """P, by one Newton–Schulz step nearer to orthogonal if rounding has taken it away: two products, seldom needed.
+    """P, corrected by one Newton–Schulz step if rounding errors have made it non-orthogonal; rarely needed.
 
-    PᵀP − I is seen through one vector of signs, whose image is on average as long as the Frobenius norm. In float64
-    the product itself is only known to about √n units of rounding.
+    ‖PᵀP − I‖_F is estimated from its product with one vector of signs. In float64 that product is accurate only to
+    about √n units of rounding.
     """
     n, wide = p.shape[-1], p.double()
     probe = 1 - 2 * (torch.arange(n, device=p.device) % 3 % 2).to(wide.dtype)
@@ -286,7 +286,7 @@ def polished(p: Tensor) -> Tensor:
 
 
 def newton_schulz(p: Tensor) -> Tensor:
-    """One step towards the nearest orthogonal matrix: P(3I − PᵀP)/2, quadratic near it."""
+    """One step towards the nearest orthogonal matrix, P(3I − PᵀP)/2; converges quadratically near it."""
     eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
     return p @ (3 * eye - p.mH @ p) / 2
 
@@ -295,9 +295,9 @@ def newton_schulz(p: Tensor) -> Tensor:
 
 
 def real_image(c: Tensor) -> Tensor:
-    """The real 2n×2n matrix that does to pairs (re, im) what the complex n×n matrix C does to complex numbers.
+    """The real 2n×2n matrix that acts on pairs (re, im) as the complex n×n matrix C acts on complex numbers.
 
-    Entry c becomes the block [[re c, −im c], [im c, re c]]; products, transposed conjugates and inverses carry over.
+    Entry c becomes the block [[re c, −im c], [im c, re c]]; products, adjoints and inverses carry over.
     """
     rows = torch.stack([c.real, -c.imag], -1), torch.stack([c.imag, c.real], -1)
     return torch.stack(rows, 1).reshape(2 * len(c), 2 * len(c))
@@ -316,10 +316,10 @@ def phases(angles: Tensor) -> Tensor:
 
 
 def skew_hermitian(values: Tensor, index: Tensor, n: int) -> Tensor:
-    """The skew-Hermitian matrix of packed `values`: real parts below the diagonal, imaginary ones, the diagonal.
+    """The skew-Hermitian matrix of packed `values`: real parts below the diagonal, imaginary parts, the diagonal.
 
-    The diagonal is i√2·value (0 if left out), so that every number moves the matrix by the same Frobenius norm: a
-    gradient step on the numbers is then one of the matrix.
+    The diagonal is i√2·value (0 if omitted), so that every value changes the matrix by the same Frobenius norm: a
+    gradient step on the values is then a gradient step on the matrix.
     """
     size = len(index)
     real, imaginary = skew(values[:size], index, n), place(values[size : 2 * size], index, n)
@@ -338,8 +338,8 @@ def pack_skew_hermitian(a: Tensor, index: Tensor) -> Tensor:
 def unitary_log(p: Tensor) -> Tensor:
     """The skew-Hermitian A with exp(A) = P for a unitary P, eigenvalues iθ with θ in [−π, π].
 
-    Through the Schur form, which for a unitary matrix is diagonal up to rounding, so that its basis is orthonormal even
-    where eigenvalues meet.
+    Uses the Schur form, which for a unitary matrix is diagonal up to rounding error, so that the basis is orthonormal
+    even for repeated eigenvalues.
     """
     from scipy.linalg import schur
 
@@ -362,7 +362,7 @@ def block_starts(t: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _rank(t: np.ndarray, block: tuple[int, int]) -> int:
-    """Order of blocks: complex pairs 0, real eigenvalues ≥ 0 next, negative ones last."""
+    """Sort key of a block: 0 for complex pairs, 1 for real eigenvalues ≥ 0, 2 for negative ones."""
     start, size = block
     return 0 if size == 2 else 1 if t[start, start] >= 0 else 2
 
@@ -375,7 +375,7 @@ def ordered_real_schur(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from scipy.linalg import lapack, schur
 
     t, q = schur(matrix, output="real")
-    for last in (0, 1):  # first the pairs to the top, then the real eigenvalues ≥ 0 behind them
+    for last in (0, 1):  # first move the pairs to the top, then the real eigenvalues ≥ 0 behind them
         select = np.zeros(len(t), dtype=np.int32)
         for block in block_starts(t):
             if _rank(t, block) <= last:
@@ -391,7 +391,7 @@ def ordered_real_schur(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def eigenvalues(matrix: Tensor) -> np.ndarray[Any, Any]:
-    """The eigenvalues in float64, whatever the dtype of the matrix."""
+    """The eigenvalues, computed in float64 for every dtype."""
     return np.linalg.eigvals(to_numpy(matrix))
 
 

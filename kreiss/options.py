@@ -23,20 +23,20 @@ class Option:
 
 
 def options_of(cls: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
-    """The options of a class, also those it hands on as `**options: Unpack[...]`."""
+    """The options of a class, including those it accepts as `**options: Unpack[...]`."""
     hints = get_type_hints(cls.__init__)  # type: ignore[misc]
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for name, parameter in inspect.signature(cls.__init__).parameters.items():  # type: ignore[misc]
         if parameter.kind is parameter.VAR_KEYWORD:
             for typed in get_args(hints[name]):
-                found.update({key: Option(kind, NOTHING) for key, kind in get_type_hints(typed).items()})
+                options.update({key: Option(kind, NOTHING) for key, kind in get_type_hints(typed).items()})
         elif parameter.kind is not parameter.VAR_POSITIONAL:
-            found[name] = Option(hints.get(name, Any), parameter.default)
-    return {name: option for name, option in found.items() if name not in (*PASSING, *without)}
+            options[name] = Option(hints.get(name, Any), parameter.default)
+    return {name: option for name, option in options.items() if name not in (*PASSING, *without)}
 
 
 def typed_options(where: str, given: dict[str, Any], known: dict[str, Option]) -> dict[str, Any]:
-    """`given` with every value in the type of its option; a sentence for a wrong type."""
+    """`given` with every value converted to the type of its option; an error for a wrong type."""
     return {name: _typed(f"{where}.{name}", value, known[name].kind) for name, value in given.items()}
 
 
@@ -49,9 +49,9 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
 
 
 def sentence(error: ValidationError, where: str = "", section: str = "") -> InputError:
-    """The first of pydantic's complaints, in our words; names are those of `section`, or all of it is about `where`."""
+    """Pydantic's first error in our form; names are those of `section`, unless `where` gives the full name."""
     first = error.errors()[0]
     parts = [section, *(str(part) for part in first["loc"] if not str(part).startswith(("function", "tagged")))]
     name = where or ".".join(part for part in parts if part)
-    wanted = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
-    return InputError(f"`{name}` {wanted}; got {first['input']!r}. Correct it on the command line or in the file.")
+    requirement = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    return InputError(f"`{name}` {requirement}; got {first['input']!r}. Correct it on the command line or in the file.")

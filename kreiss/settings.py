@@ -1,7 +1,7 @@
-"""All settings of a run: names, types, defaults and descriptions. No torch: help texts are made from it.
+"""All settings of a run: names, types, defaults and descriptions. No torch: help texts are made from this.
 
 Every setting has a dotted name, `optimiser.lr`; common ones have a short name too, `lr`. Options of one model or task
-alone stand in their sections: `model.blocks`, `task.delay`.
+are in its section: `model.blocks`, `task.delay`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 def _held_by_float32(value: float) -> float:
     if value > 1e38:
-        raise ValueError("must be at most 1e38, which float32 holds")
+        raise ValueError("must be at most 1e38 to fit in float32")
     return value
 
 
@@ -42,7 +42,7 @@ def _listed(value: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Settings that belong together; a name that it does not know is an error."""
+    """A group of settings; an unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,13 +77,13 @@ class RecurrentSettings(NetworkSettings):
 
     @model_serializer(mode="wrap")
     def _without_default_start(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """`start` is left out at its default: runs made before it existed keep their keys."""
+        """`start` is omitted at its default, so that runs recorded before it existed keep their keys."""
         written: dict[str, Any] = write(self)
         return {name: value for name, value in written.items() if (name, value) != ("start", "glorot")}
 
 
 class GivenModel(NetworkSettings):
-    """What is known of a model that was given as an object; what is not known has no default."""
+    """Settings of a model passed as an object; unknown settings have no default."""
 
     @model_serializer(mode="wrap")
     def _what_is_known(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -109,8 +109,8 @@ class OptimiserSection(Section):
     reduction: Literal["sum", "mean"] = Field(
         "sum", description="reduction of that penalty over the blocks of a matrix"
     )
-    clip_norm: Amount | None = Field(None, description="clip the norm of all gradients to this")
-    clip_value: Amount | None = Field(None, description="clip every entry of the gradients to this")
+    clip_norm: Amount | None = Field(None, description="maximum norm of all gradients together")
+    clip_value: Amount | None = Field(None, description="maximum absolute value of each gradient entry")
     rebase_every: NonNegativeInt = Field(
         0, description="updates between moves of the base points of trivializations; 0 for none"
     )
@@ -140,8 +140,8 @@ class Config(Section):
         None, description="number of epochs, instead of steps, for tasks with a training set of fixed size; default 10"
     )
     batch: PositiveInt = Field(10, description="sequences per update")
-    accumulate: PositiveInt = Field(1, description="pieces into which each batch is split to save memory")
-    eval_batch: PositiveInt = Field(100, description="sequences at a time in evaluations")
+    accumulate: PositiveInt = Field(1, description="number of pieces each batch is split into to save memory")
+    eval_batch: PositiveInt = Field(100, description="batch size in evaluations")
     eval_every: PositiveInt | None = Field(
         None, description="updates between validations; default one epoch, or a tenth of all updates"
     )
@@ -163,7 +163,7 @@ class Config(Section):
     )
 
 
-# short name → dotted name, for what everybody sets
+# short name → dotted name, for common settings
 SHORT = {
     "task": "task.name",
     "model": "model.name",

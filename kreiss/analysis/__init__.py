@@ -1,6 +1,6 @@
-"""Numbers about matrices and trained networks. The matrix part is NumPy and SciPy; torch is imported by the rest alone.
+"""Analysis of matrices and trained networks. The matrix part uses NumPy and SciPy only; the rest imports torch.
 
-Names are imported on first use, so that this costs nothing until something is asked for.
+Names are imported on first use, so that importing this package is cheap.
 """
 
 from importlib import import_module
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kreiss.analysis.schur import *  # noqa: F403
     from kreiss.analysis.transients import *  # noqa: F403
 
-# file → the public names that live in it
+# module → its public names
 _NAMES = {
     "departure": ["EigenvalueConditions", "Normality", "eigenvalue_conditions", "henrici", "normality"],
     "field_of_values": ["NumericalRange", "numerical_abscissa", "numerical_radius", "numerical_range"],

@@ -1,4 +1,4 @@
-"""Matrices as they come in: arrays, lists or tensors, checked, as float64 or complex128 NumPy arrays. No torch."""
+"""Conversion and checks of input: arrays, lists or tensors to float64 or complex128 NumPy arrays. No torch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROUNDING = float(np.finfo(np.float64).eps)
 
 
 def as_array(name: str, value: Any) -> Array:
-    """`value` as a finite float64 or complex128 array; a tensor is detached and brought to the CPU."""
-    if callable(getattr(value, "detach", None)):  # a tensor, told by what it can do so that torch is not imported
+    """`value` as a finite float64 or complex128 array; a tensor is detached and moved to the CPU."""
+    if callable(getattr(value, "detach", None)):  # a tensor, recognised by its methods so that torch is not imported
         value = value.detach().cpu().resolve_conj()
         value = value.numpy() if value.is_complex() else value.double().numpy()
     try:
@@ -33,7 +33,7 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def as_square(matrix: Any, *, what: str = "matrix", real: bool = False) -> Array:
-    """`matrix` as a square array, real if that is needed."""
+    """`matrix` as a square array; real if `real`."""
     array = as_array(what, matrix)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
         raise InputError(
@@ -51,7 +51,7 @@ def as_square(matrix: Any, *, what: str = "matrix", real: bool = False) -> Array
 
 
 def as_vector(vector: Any, n: int, *, what: str = "source") -> Array:
-    """`vector` as an array of length n that is not zero."""
+    """`vector` as a non-zero array of length n."""
     array = as_array(what, vector)
     if array.shape == (n, 1):
         array = array[:, 0]
@@ -66,7 +66,7 @@ def as_vector(vector: Any, n: int, *, what: str = "source") -> Array:
 
 
 def as_columns(value: Any, n: int, *, what: str) -> Array:
-    """`value` as an (n, m) array, a vector being one column."""
+    """`value` as an (n, m) array; a vector is one column."""
     array = as_array(what, value)
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2 or array.shape[0] != n or not array.shape[1]:
@@ -94,5 +94,5 @@ def check_positive(name: str, value: Any) -> float:
 
 
 def spectral_radius(matrix: Array) -> float:
-    """The largest modulus of an eigenvalue."""
+    """The largest modulus of the eigenvalues."""
     return float(abs(np.linalg.eigvals(matrix)).max())

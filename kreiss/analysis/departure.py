@@ -1,4 +1,4 @@
-"""How far a matrix is from normal: Henrici's departure, the share of energy, condition numbers of eigenvalues."""
+"""How far a matrix is from normal: Henrici's departure, normal energy, condition numbers of eigenvalues."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kreiss.analysis.arrays import ROUNDING, Array, as_square
 
 @dataclass(frozen=True)
 class Normality:
-    """What `normality` finds.
+    """Result of `normality`.
 
     Attributes:
         departure: Henrici's √(‖V‖²_F − Σ|λ|²); zero for a normal matrix.
-        index: departure / ‖V‖_F, from 0 for normal to 1 for nilpotent.
-        normal_energy: Σ|λ|² / ‖V‖²_F, the share of squared entries that a normal matrix with these eigenvalues has.
+        index: departure / ‖V‖_F, from 0 for normal to 1 for nilpotent matrices.
+        normal_energy: Σ|λ|² / ‖V‖²_F; 1 for a normal matrix.
         commutator: ‖VVᵀ − VᵀV‖_F / ‖V‖²_F.
         condition: the largest condition number of an eigenvalue; 1 for normal, infinite for defective.
         error: estimated relative error of the departure, from those condition numbers.
@@ -34,12 +34,12 @@ class Normality:
 
 @dataclass(frozen=True)
 class EigenvalueConditions:
-    """Eigenvalues, by falling modulus, and how much each moves when the matrix does.
+    """Eigenvalues, by decreasing modulus, and their sensitivity to perturbations of the matrix.
 
     Attributes:
         eigenvalues: λ_i.
-        numbers: ‖x_i‖‖y_i‖ / |y_i*x_i| ≥ 1 with right and left eigenvectors x, y; infinite for a defective one.
-        errors: what rounding of the matrix may have moved each by: number · rounding · ‖V‖₂.
+        numbers: ‖x_i‖‖y_i‖ / |y_i*x_i| ≥ 1 with right and left eigenvectors x, y; infinite if defective.
+        errors: error of each from rounding the matrix: number · rounding · ‖V‖₂.
     """
 
     eigenvalues: Array
@@ -48,10 +48,10 @@ class EigenvalueConditions:
 
 
 def henrici(matrix: Any) -> float:
-    """Henrici's departure from normality √(‖V‖²_F − Σ|λ|²) = ‖T‖_F, as read from the Schur form.
+    """Henrici's departure from normality √(‖V‖²_F − Σ|λ|²) = ‖T‖_F, from the Schur form.
 
-    The difference of squares would lose half of the digits, the Schur form does not. What is not above the rounding of
-    a Schur form is zero.
+    The difference of squares would lose half of the digits; the Schur form does not. Values below the rounding error of
+    the Schur form are returned as zero.
 
     Reference: Henrici (1962); Kerg (2022), §2.3.1.
 
@@ -69,7 +69,7 @@ def henrici(matrix: Any) -> float:
 
 
 def _real_departure(v: Array) -> float:
-    """‖T‖_F, a block [[a, −b], [c, a]] counting with |b − c|, the entry above its diagonal in the complex form."""
+    """‖T‖_F, where a block [[a, −b], [c, a]] contributes |b − c|, its off-diagonal entry in the complex form."""
     form = schur(v, output="real")[0]
     above = np.triu(form, 1)
     pairs = np.flatnonzero(np.diag(form, -1))
@@ -82,7 +82,7 @@ def _noise(v: Array) -> float:
 
 
 def normality(matrix: Any) -> Normality:
-    """Henrici's departure, its relative index, the share of normal energy, and how sure they are.
+    """Henrici's departure, its relative index, the normal energy, and error estimates.
 
     Example:
         >>> from kreiss.analysis import delay_line, normality

@@ -16,13 +16,13 @@ MARGIN = 1e-9
 
 @dataclass(frozen=True)
 class NumericalRange:
-    """What `numerical_range` finds.
+    """Result of `numerical_range`.
 
     Attributes:
-        boundary: points of its boundary, in order; the range is their convex hull up to the steps between them.
+        boundary: points of its boundary, in order; the range is approximately their convex hull.
         radius: the largest modulus in it; ‖Vᵏ‖ ≤ 2·radiusᵏ.
-        radius_bound: no modulus in it is above this.
-        abscissa: its largest real part, the rate at which a solution of h' = Vh can grow at once.
+        radius_bound: an upper bound on the moduli in it.
+        abscissa: its largest real part, the largest initial growth rate of solutions of h' = Vh.
     """
 
     boundary: Array
@@ -32,7 +32,7 @@ class NumericalRange:
 
 
 def numerical_range(matrix: Any, points: int = 128) -> NumericalRange:
-    """The set of all x*Vx with ‖x‖ = 1, a convex set that holds the eigenvalues; for normal V their hull.
+    """The set of all x*Vx with ‖x‖ = 1, a convex set that contains the eigenvalues; for normal V their convex hull.
 
     Example:
         >>> from kreiss.analysis import jordan, numerical_range
@@ -58,7 +58,7 @@ def numerical_radius(matrix: Any) -> float:
 
 
 def _support(v: Array, angle: float) -> tuple[float, complex]:
-    """The largest Re(e^{−iθ}w) in the range, and a w where it is reached."""
+    """The largest Re(e^{−iθ}w) in the range, and a w that attains it."""
     turned = np.exp(-1j * angle) * v
     values, vectors = np.linalg.eigh((turned + turned.conj().T) / 2)
     x = vectors[:, -1]
@@ -66,7 +66,7 @@ def _support(v: Array, angle: float) -> tuple[float, complex]:
 
 
 def _radius(v: Array, angles: Array) -> tuple[float, float]:
-    """The largest support over all angles: raised by looking where it crosses a level, until it crosses none."""
+    """The maximum of the support over all angles: the level is raised until the support no longer crosses it."""
     best = max(max(abs(point), value) for value, point in (_support(v, angle) for angle in angles))
     if best == 0:
         return 0.0, 0.0
@@ -74,15 +74,15 @@ def _radius(v: Array, angles: Array) -> tuple[float, float]:
         level = best * (1 + MARGIN)
         crossings = _crossings(v, level)
         tried = np.append(crossings, (crossings + np.roll(crossings, -1)) / 2)
-        found = max((abs(_support(v, angle)[1]) for angle in tried), default=0.0)
-        if found <= best * (1 + MARGIN / 2):
+        largest = max((abs(_support(v, angle)[1]) for angle in tried), default=0.0)
+        if largest <= best * (1 + MARGIN / 2):
             return best, level
-        best = found
+        best = largest
     return best, float("inf")
 
 
 def _crossings(v: Array, level: float) -> Array:
-    """Angles at which an eigenvalue of the Hermitian part of e^{−iθ}V is `level`, or nearly: a quadratic pencil."""
+    """Angles at which an eigenvalue of the Hermitian part of e^{−iθ}V is approximately `level`: a quadratic pencil."""
     n = len(v)
     eye, zero = np.eye(n), np.zeros((n, n))
     # z²V* − 2·level·z + V with z = e^{iθ}

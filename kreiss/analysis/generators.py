@@ -1,4 +1,4 @@
-"""Matrices to try things on: delay lines, Θ of the nnRNN paper, Grcar, Jordan, random normal and non-normal ones."""
+"""Test matrices: delay lines, Θ of the nnRNN paper, Grcar, Jordan, random normal and non-normal matrices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def delay_line(n: int, alpha: float, beta: float = 0.0, diagonal: float = 0.0, *
     """Θ_ij = d δ_{i,j} + α δ_{i,j+1} + β Σ_{k≥2} δ_{i,j+k} + f δ_{i,j−1}: a chain of modes, each feeding the next.
 
     Symbols: α `alpha` on the sub-diagonal, β `beta` in the rest of the lower triangle, d `diagonal`; f `feedback` on
-    the super-diagonal, by which each mode feeds the one before.
+    the super-diagonal, by which each mode feeds the previous one.
 
     With feedback (and β = d = 0) a line is stable and amplifies for α < 1 and 1 − α < f < 1/(4α): αf < 1/4 keeps its
-    eigenvalues 2√(αf) cos(kπ/(n + 1)) inside the unit circle, α + f > 1 lets a signal grow on its way. It then lasts
-    longer than the n steps after which a line without feedback is empty.
+    eigenvalues 2√(αf) cos(kπ/(n + 1)) inside the unit circle, α + f > 1 lets a signal grow along the line. The signal
+    then lasts longer than the n steps after which a line without feedback is empty.
 
     Reference: Kerg et al. (2019), eq. (2). With feedback: Ganguli et al. (2008); Kerg (2022), §2.6, where the entries
     are written √α and √β.
@@ -59,9 +59,9 @@ def random_gaussian(n: int, gain: float = 1.0, seed: Seed = None) -> Array:
 
 
 def random_orthogonal(n: int, seed: Seed = None) -> Array:
-    """An orthogonal matrix drawn evenly from all of them (Haar)."""
+    """A Haar-distributed orthogonal matrix."""
     q, r = np.linalg.qr(np.random.default_rng(seed).standard_normal((check_size("n", n),) * 2))
-    return q * np.sign(np.diag(r))  # the signs make the distribution even (Mezzadri 2007)
+    return q * np.sign(np.diag(r))  # the signs make the distribution Haar (Mezzadri 2007)
 
 
 def random_normal(n: int, radius: float = 1.0, seed: Seed = None) -> Array:
@@ -70,7 +70,7 @@ def random_normal(n: int, radius: float = 1.0, seed: Seed = None) -> Array:
 
 
 def random_schur(n: int, radius: float = 1.0, coupling: float = 0.1, seed: Seed = None) -> Array:
-    """P(Λ + T)Pᵀ: random eigenvalues of modulus up to `radius`, Gaussian T of that scale, P orthogonal.
+    """P(Λ + T)Pᵀ: random eigenvalues of modulus up to `radius`, Gaussian T of scale `coupling`, P orthogonal.
 
     Reference: Kerg et al. (2019), eq. (5), with T block-strictly lower triangular so that Λ keeps the eigenvalues.
     """

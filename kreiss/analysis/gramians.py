@@ -1,4 +1,4 @@
-"""Gramians Σ Vᵏ B Bᵀ (Vᵏ)ᵀ by their square roots, so that tiny directions keep their digits."""
+"""Gramians Σ Vᵏ B Bᵀ (Vᵏ)ᵀ by their square roots, so that small directions stay accurate."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Gramian:
     Attributes:
         matrix: W.
         root: R, lower triangular.
-        condition: that of W after scaling its diagonal to 1; above 1/rounding its small directions mean little.
-        error: estimated relative error of those small directions, rounding · √condition, at most 1.
+        condition: condition number of W with its diagonal scaled to 1; above 1/rounding its small directions are
+            unreliable.
+        error: estimated relative error of the small directions, rounding · √condition, at most 1.
     """
 
     matrix: Array
@@ -32,12 +33,12 @@ class Gramian:
 
 
 def controllability(matrix: Any, inputs: Any, horizon: int | None = None) -> Gramian:
-    """Σ_{k<horizon} Vᵏ B Bᵀ (Vᵏ)ᵀ: how far unit input through the columns of B can bring the state.
+    """Σ_{k<horizon} Vᵏ B Bᵀ (Vᵏ)ᵀ: how far unit input through the columns of B can drive the state.
 
     Args:
         matrix: V.
         inputs: B, one column per input.
-        horizon: number of steps; all of them by default, which needs a spectral radius below 1.
+        horizon: number of steps; infinite by default, which needs a spectral radius below 1.
 
     Example:
         >>> from kreiss.analysis import controllability
@@ -49,7 +50,7 @@ def controllability(matrix: Any, inputs: Any, horizon: int | None = None) -> Gra
 
 
 def observability(matrix: Any, outputs: Any, horizon: int | None = None) -> Gramian:
-    """Σ_{k<horizon} (Vᵏ)ᵀ Cᵀ C Vᵏ: how much of a state shows in the outputs C h, one row of C per output."""
+    """Σ_{k<horizon} (Vᵏ)ᵀ Cᵀ C Vᵏ: how visible a state is in the outputs C h, one row of C per output."""
     v = as_square(matrix)
     rows = np.atleast_2d(np.asarray(outputs)) if np.ndim(outputs) == 1 else outputs
     columns = as_columns(np.asarray(rows).T if not hasattr(rows, "detach") else rows.mT, len(v), what="outputs")
@@ -64,7 +65,7 @@ def _packed(root: Array) -> Gramian:
 
 
 def check_convergent(v: Array, what: str) -> None:
-    """Raise if the powers of V do not sum up."""
+    """Raise if the sum of the powers of V does not converge."""
     radius = spectral_radius(v)
     if radius >= 1:
         raise InputError(
@@ -76,8 +77,8 @@ def check_convergent(v: Array, what: str) -> None:
 def accumulated_root(v: Array, root: Array, horizon: int | None = None) -> Array:
     """Lower triangular R with RRᵀ = Σ_{k<horizon} Vᵏ S Sᵀ (Vᵏ)ᵀ, S being `root`; by doubling the number of terms.
 
-    QR of the stacked roots never forms the sum, whose condition number is the square of the root's. It is stable row by
-    row, so a badly scaled state loses nothing.
+    QR of the stacked roots avoids forming the sum, whose condition number is the square of that of the root. It is
+    rowwise stable, so bad scaling of the state does no harm.
     """
     if horizon is None:
         check_convergent(v, "the sum")
@@ -116,11 +117,11 @@ def _some_terms(v: Array, root: Array, horizon: int) -> Array:
 
 
 def power_applied(power: Array, root: Array) -> Array:
-    """Vᵐ R, refusing what overflows."""
-    found = power @ root
-    if not np.isfinite(found).all():
+    """Vᵐ R; raises on overflow."""
+    product = power @ root
+    if not np.isfinite(product).all():
         raise InputError("the powers of the matrix must stay finite; got overflow. Pass a shorter `horizon`.")
-    return found
+    return product
 
 
 def stacked_root(*roots: Array) -> Array:

@@ -1,8 +1,8 @@
-"""The Kreiss constant, with a bound from either side.
+"""The Kreiss constant, with lower and upper bounds.
 
-The resolvent norm, largest over a circle (or line), is log-convex in the logarithm of the radius (in the abscissa) by
-Hadamard's three circles (three lines) theorem. So between two radii it lies below a chord, and the constant below the
-largest value of chord times weight, which closes on the constant with the square of the distance.
+The maximum of the resolvent norm over a circle (or line) is log-convex in the logarithm of the radius (in the abscissa)
+by Hadamard's three circles (three lines) theorem. So between two radii it lies below a chord, and the constant below
+the maximum of chord times weight, which converges to the constant with the square of the distance.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from kreiss.analysis.resolvent import Resolvent
 from kreiss.errors import check_name
 
 MOST_CURVES = 400
-EDGE = 1e-6  # how near the boundary curves are looked at when an eigenvalue lies on it or beside it
-NEAR = 1e-3  # how near that is
+EDGE = 1e-6  # distance from the boundary of the closest curve, if an eigenvalue lies on or near the boundary
+NEAR = 1e-3  # what counts as near
 
 
 @dataclass(frozen=True)
 class KreissConstant:
-    """K with lower ≤ K ≤ upper, up to rounding.
+    """K with lower ≤ K ≤ upper, up to rounding error.
 
     Attributes:
-        lower: the largest value met.
-        upper: a bound above; infinite where the powers are not bounded.
-        point: where the largest value was met; infinite where the value 1 at infinity is the largest.
+        lower: the largest value found.
+        upper: an upper bound; infinite if the powers are unbounded.
+        point: where the largest value was found; infinite if the value 1 at infinity is the largest.
     """
 
     lower: float
@@ -44,18 +44,17 @@ def kreiss_constant(
 ) -> KreissConstant:
     """K = sup_{r>1} (r − 1) max_θ ‖(r e^{iθ}I − V)⁻¹‖, or in continuous time sup_{Re z>0} Re z ‖(zI − V)⁻¹‖.
 
-    K ≤ max_k‖Vᵏ‖ ≤ e·n·K: it says how far powers grow before they decay. 1 for a contraction, infinite where an
+    K ≤ max_k‖Vᵏ‖ ≤ e·n·K: it bounds how far powers grow before they decay. 1 for a contraction, infinite if an
     eigenvalue lies outside the disc (right of the axis).
 
-    Where an eigenvalue lies on the circle up to rounding, the upper bound near the circle is the largest condition
-    number of an eigenvalue. A matrix in float32 has such eigenvalues beside the circle: pass a `radius` slightly above
-    1.
+    If an eigenvalue lies on the circle up to rounding error, the upper bound near the circle is the largest condition
+    number of an eigenvalue. In float32 such eigenvalues lie off the circle: pass a `radius` slightly above 1.
 
     Args:
         matrix: V.
         time: "discrete" (powers Vᵏ) or "continuous" (the exponential of tV).
         radius: of the disc; the constant is that of V/radius. Discrete time only.
-        tol: relative distance of the bounds to stop at.
+        tol: relative gap between the bounds at which to stop.
 
     Reference: Kreiss (1962); Trefethen and Embree (2005), §§14 and 18.
 
@@ -103,7 +102,7 @@ class _Discrete:
 
 
 class _Continuous:
-    """x = Re z > 0; M(x) = max‖(zI − V)⁻¹‖ is log-convex in x; weight x. t = −x, so that t rises to the axis."""
+    """x = Re z > 0; M(x) = max‖(zI − V)⁻¹‖ is log-convex in x; weight x. t = −x increases towards the axis."""
 
     def __init__(self, v: Array) -> None:
         self.resolvent = Resolvent(v)
@@ -112,7 +111,7 @@ class _Continuous:
         self.trivial = self.abscissa <= 0
 
     def far(self, target: float) -> float:
-        """Beyond it ‖(zI − V)⁻¹‖ ≤ 1/(x − ω), ω the numerical abscissa, keeps the product below `target`."""
+        """The t below which ‖(zI − V)⁻¹‖ ≤ 1/(x − ω), ω the numerical abscissa, keeps the product below `target`."""
         return -target * self.abscissa / (target - 1)
 
     def near(self) -> float:
@@ -134,14 +133,14 @@ class _Continuous:
 
 @dataclass(frozen=True)
 class _End:
-    """A curve that was looked at: its t, and a bound on log M there."""
+    """An evaluated curve: its t, and a bound on log M there."""
 
     t: float
     log_norm: float
 
 
 class _Search:
-    """Branch and bound over curves; the lower bound comes from values met, the upper from chords."""
+    """Branch and bound over curves; the lower bound comes from evaluated points, the upper bound from chords."""
 
     def __init__(self, plane: _Discrete | _Continuous, tol: float) -> None:
         self.plane = plane
@@ -169,36 +168,37 @@ class _Search:
         return complex(values[int(size.argmax())])
 
     def _edge_bound(self) -> float:
-        """A bound between the boundary and the curve beside it, where no eigenvalue lies outside.
+        """A bound between the boundary and the curve next to it, if no eigenvalue lies outside.
 
-        ‖(z − V)⁻¹‖ ≤ Σ κ_i/|z − λ_i|. The nearest eigenvalue is as far from z as z is outside and it is inside, any
-        other at least |λ_i − λ_j|/2. The condition number of the eigenvectors is a bound, too.
+        ‖(z − V)⁻¹‖ ≤ Σ κ_i/|z − λ_i|. The distance of z from the nearest eigenvalue is at least the sum of both
+        distances from the boundary, that from any other at least |λ_i − λ_j|/2. The condition number of the
+        eigenvectors is also a bound.
         """
         matrix = self.plane.resolvent.matrix
-        found = eigenvalue_conditions(matrix)
-        gaps = np.abs(found.eigenvalues[:, None] - found.eigenvalues)
+        conditions = eigenvalue_conditions(matrix)
+        gaps = np.abs(conditions.eigenvalues[:, None] - conditions.eigenvalues)
         np.fill_diagonal(gaps, np.inf)
         discrete = isinstance(self.plane, _Discrete)
         width = EDGE * (1.0 if discrete else self.plane.resolvent.norm)
-        inside = np.maximum(1 - np.abs(found.eigenvalues) if discrete else -found.eigenvalues.real, 0.0)
+        inside = np.maximum(1 - np.abs(conditions.eigenvalues) if discrete else -conditions.eigenvalues.real, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            bounds = found.numbers * width / (width + inside) + (2 * width * found.numbers / gaps).sum(1)
+            bounds = conditions.numbers * width / (width + inside) + (2 * width * conditions.numbers / gaps).sum(1)
         largest = float(np.nan_to_num(bounds, nan=np.inf).max())
         return min(largest, float(np.linalg.cond(np.linalg.eig(matrix)[1])))
 
     def _look(self, t: float, certify: bool) -> _End:
-        """Look along one curve, and remember what it says about the lower bound."""
-        found = self.plane.minimum(t, certify)
+        """Evaluate one curve, and update the lower bound."""
+        minimum = self.plane.minimum(t, certify)
         weight = self.plane.log_weight(t)
-        if found.value > 0 and np.isfinite(weight):
-            value = float(np.exp(weight + self.plane.log_norm(t, found.value)))
+        if minimum.value > 0 and np.isfinite(weight):
+            value = float(np.exp(weight + self.plane.log_norm(t, minimum.value)))
             if value > self.lower:
-                self.lower, self.point = value, found.point
-        return _End(t, self.plane.log_norm(t, found.bound))
+                self.lower, self.point = value, minimum.point
+        return _End(t, self.plane.log_norm(t, minimum.bound))
 
     def _climb(self, last: float) -> None:
-        """A good lower bound first: the top of the best hill among a few curves."""
-        from scipy.optimize import minimize_scalar  # here, because it takes longer to import than all else
+        """Find a good lower bound first: a local maximum near the best of a few curves."""
+        from scipy.optimize import minimize_scalar  # here, because it is slow to import
 
         start = min(self.plane.far(1.0 + 1e-3), 2 * last - 1e-3)
         grid = -np.geomspace(max(-start, 1e-6), max(-last, 1e-7), 16)
@@ -212,7 +212,7 @@ class _Search:
         return self.plane.log_weight(t) + self._look(t, certify=False).log_norm
 
     def _close(self, last: float) -> float:
-        """Halve the interval with the highest chord until none is above the lower bound by more than `tol`."""
+        """Halve the interval with the highest chord until none exceeds the lower bound by more than `tol`."""
         first = self.plane.far(max(self.lower, 1 + self.tol / 2) * (1 + self.tol / 4))
         ends = [self._look(t, certify=True) for t in (min(first, last - 1e-9), last)]
         heap = [(-self._chord(*ends), 0, ends[0], ends[1])]
@@ -228,7 +228,7 @@ class _Search:
         return max(float(np.exp(-heap[0][0])), tail, self.lower)
 
     def _chord(self, left: _End, right: _End) -> float:
-        """The largest of log weight plus chord between two curves."""
+        """The maximum of log weight plus chord between two curves."""
         if not (np.isfinite(left.log_norm) and np.isfinite(right.log_norm)):
             return float("inf")
         slope = (right.log_norm - left.log_norm) / (right.t - left.t)

@@ -1,7 +1,7 @@
-"""The smallest σ_min(zI − V) on a circle or a vertical line, checked by an eigenvalue test that sees all of it.
+"""The minimum of σ_min(zI − V) on a circle or a vertical line, verified by an eigenvalue test over the whole curve.
 
-A value s is met on the curve exactly where a matrix of twice the size has an eigenvalue on the curve (Byers 1988; Boyd
-and Balakrishnan 1990). A minimum found by search is accepted when no value slightly below it is met.
+σ_min takes the value s on the curve exactly where a matrix of twice the size has an eigenvalue on the curve (Byers
+1988; Boyd and Balakrishnan 1990). A minimum found by search is accepted if no slightly smaller value is attained.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from scipy.linalg import eigvals
 from kreiss.analysis.arrays import Array
 from kreiss.analysis.resolvent import Resolvent
 
-MARGIN = 1e-6  # share below a minimum at which the curve is tested; eigenvalues then stand clear of it
-NEAR = 1e-2  # relative distance from the curve up to which an eigenvalue is looked at
+MARGIN = 1e-6  # relative distance below a minimum at which the curve is tested, so that eigenvalues keep clear of it
+NEAR = 1e-2  # relative distance from the curve up to which an eigenvalue is considered
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Curve:
 
     Args:
         point: position on the curve (angle or height) → z.
-        positions: where to look first.
-        crossings: a value s → positions where σ_min = s may be, with all where it is.
+        positions: where to search first.
+        crossings: a value s → candidates for positions with σ_min = s, including all such positions.
     """
 
     point: Callable[[Array], Array]
@@ -36,7 +36,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Minimum:
-    """The smallest value met, a bound that no value is below, and where it was met."""
+    """The smallest value found, a lower bound, and where it was found."""
 
     value: float
     bound: float
@@ -73,10 +73,10 @@ def _minimum(resolvent: Resolvent, curve: Curve, certify: bool) -> Minimum:
     best, value = _polished(resolvent, curve, positions, values)
     while certify and value > 0:
         level = value * (1 - MARGIN)
-        found = curve.crossings(level)
-        if not len(found):
+        crossings = curve.crossings(level)
+        if not len(crossings):
             break
-        tried = np.unique(np.append(found, (found[1:] + found[:-1]) / 2))
+        tried = np.unique(np.append(crossings, (crossings[1:] + crossings[:-1]) / 2))
         values = resolvent.smallest(curve.point(tried))
         if values.min() >= value * (1 - MARGIN / 2):
             break  # near the curve, not on it
@@ -85,12 +85,12 @@ def _minimum(resolvent: Resolvent, curve: Curve, certify: bool) -> Minimum:
 
 
 def _polished(resolvent: Resolvent, curve: Curve, positions: Array, values: Array) -> tuple[float, float]:
-    """The best position, moved to the bottom of its valley."""
-    from scipy.optimize import minimize_scalar  # here, because it takes longer to import than all else
+    """The best position, refined to a local minimum."""
+    from scipy.optimize import minimize_scalar  # here, because it is slow to import
 
     i = int(values.argmin())
     low, high = positions[max(i - 1, 0)], positions[min(i + 1, len(positions) - 1)]
-    if low == positions[i] or high == positions[i]:  # an end: look beyond it as far as its neighbour is
+    if low == positions[i] or high == positions[i]:  # an end point: search beyond it as far as its neighbour
         step = max(high - low, 1e-3)
         low, high = positions[i] - step, positions[i] + step
     search = minimize_scalar(
@@ -103,9 +103,9 @@ def _polished(resolvent: Resolvent, curve: Curve, positions: Array, values: Arra
 
 
 def _circle_crossings(v: Array, radius: float, value: float) -> Array:
-    """Angles at which σ_min(r e^{iθ}I − V) = value, or nearly.
+    """Angles at which σ_min(r e^{iθ}I − V) ≈ value.
 
-    (z − V)x = s y and (z̄ − V*)y = s x with z̄ = r²/z are a pencil M − zN; z = r(1 + μ)/(1 − μ) makes it a matrix.
+    (z − V)x = s y and (z̄ − V*)y = s x with z̄ = r²/z form a pencil M − zN; z = r(1 + μ)/(1 − μ) reduces it to a matrix.
     """
     n = len(v)
     eye, zero = np.eye(n), np.zeros((n, n))
@@ -121,10 +121,10 @@ def _circle_crossings(v: Array, radius: float, value: float) -> Array:
 
 
 def _line_crossings(v: Array, abscissa: float, value: float) -> Array:
-    """Heights at which σ_min((x + iy)I − V) = value, or nearly: imaginary eigenvalues of a Hamiltonian matrix."""
+    """Heights at which σ_min((x + iy)I − V) ≈ value: imaginary eigenvalues of a Hamiltonian matrix."""
     n = len(v)
     shifted = v - abscissa * np.eye(n)
     hamiltonian = np.block([[shifted, value * np.eye(n)], [-value * np.eye(n), -shifted.conj().T]])
-    found = eigvals(hamiltonian)
-    scale = float(np.abs(found).max())
-    return np.unique(found.imag[np.abs(found.real) <= NEAR * scale])
+    spectrum = eigvals(hamiltonian)
+    scale = float(np.abs(spectrum).max())
+    return np.unique(spectrum.imag[np.abs(spectrum.real) <= NEAR * scale])

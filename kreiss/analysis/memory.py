@@ -1,4 +1,4 @@
-"""Fisher memory: how much a state driven by signal and noise still says about a signal k steps ago."""
+"""Fisher memory: the information that a state driven by signal and noise holds about the signal k steps ago."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kreiss.analysis.gramians import DOUBLINGS, accumulated_root, check_converge
 from kreiss.errors import InputError
 
 LONGEST_CURVE = 20_000
-NEGLIGIBLE = 1e-20  # of the total: where a curve is cut
+NEGLIGIBLE = 1e-20  # relative to the total: where a curve is truncated
 
 
 @dataclass(frozen=True)
 class FisherMemory:
-    """What `fisher_memory` finds.
+    """Result of `fisher_memory`.
 
     Attributes:
         curve: J(k), k = 0, 1, …: Fisher information that the state holds about the signal k steps ago.
-        total: J_tot = Σ J(k), by the closed route UᵀJ⁽ˢ⁾U; for a finite horizon over its steps.
-        rest: what lies beyond the end of the curve; total = curve.sum() + rest.
+        total: J_tot = Σ J(k), in closed form UᵀJ⁽ˢ⁾U; over the steps of a finite horizon.
+        rest: the remainder beyond the end of the curve; total = curve.sum() + rest.
         spatial: J⁽ˢ⁾ = Σ (Vᵏ)ᵀ C⁻¹ Vᵏ, whose quadratic form is the total for any source.
-        covariance: C, that of the state under noise alone.
-        error: estimated relative error of the total, from recomputing with entries changed in their last place.
+        covariance: C, the covariance of the state under noise alone.
+        error: estimated relative error of the total, from recomputation with entries changed in their last digit.
     """
 
     curve: Array
@@ -43,17 +43,17 @@ class FisherMemory:
         return signals.conj().T @ signals
 
     def best_source(self) -> tuple[float, Array]:
-        """The largest total that any source of length 1 has, and that source: the top eigenpair of J⁽ˢ⁾."""
+        """The largest total of any source of norm 1, and that source: the top eigenpair of J⁽ˢ⁾."""
         values, vectors = np.linalg.eigh(self.spatial)
         return float(values[-1]), vectors[:, -1]
 
     def first_below(self, share: float) -> int:
-        """The first k at which J(k) lies below `share` of J(0), though it may rise again; else the curve's length."""
+        """The first k with J(k) below `share` of J(0), though it may rise again; else the length of the curve."""
         below = np.flatnonzero(self.curve < share * self.curve[0])
         return int(below[0]) if len(below) else len(self.curve)
 
     def below(self, share: float) -> int:
-        """The first k from which J(k) stays below `share` of J(0); the curve's length if it is not at its end."""
+        """The first k from which J(k) stays below `share` of J(0); else the length of the curve."""
         above = np.flatnonzero(self.curve >= share * self.curve[0])
         return int(above[-1]) + 1 if len(above) else 0
 
@@ -61,8 +61,8 @@ class FisherMemory:
 def fisher_memory(matrix: Any, source: Any, *, noise: Any = 1.0, horizon: int | None = None) -> FisherMemory:
     """The Fisher memory curve J(k) = Uᵀ(Vᵏ)ᵀ C⁻¹ VᵏU with C = Σ_k Vᵏ N (Vᵏ)ᵀ.
 
-    C may reach condition number 1e24, so that solving with it fails: a square root R of it is accumulated by QR, and
-    J(k) = ‖R⁻¹VᵏU‖². In the coordinates R⁻¹h the network is a contraction, which the closed route sums by doubling.
+    C may have a condition number of 1e24, so that solving with it fails: a square root R is accumulated by QR, and
+    J(k) = ‖R⁻¹VᵏU‖². In the coordinates R⁻¹h the network is a contraction, whose powers are summed by doubling.
 
     Symbols: V `matrix`, U `source`, N `noise` (a number ε means εI, a vector its diagonal).
 
@@ -70,7 +70,7 @@ def fisher_memory(matrix: Any, source: Any, *, noise: Any = 1.0, horizon: int | 
         matrix: V, real, with spectral radius below 1 unless a horizon is given.
         source: U, through which the scalar signal enters.
         noise: covariance of the noise that enters at every step.
-        horizon: number of steps since the network was at rest; signal and noise are summed over these. All time by
+        horizon: number of steps since the network was at rest, over which signal and noise are summed; infinite by
             default.
 
     Reference: Ganguli et al. (2008); Kerg et al. (2019), eq. (3) and supplement eq. (7); Kerg (2022), §2.6.
@@ -88,23 +88,23 @@ def fisher_memory(matrix: Any, source: Any, *, noise: Any = 1.0, horizon: int | 
         check_convergent(v, "Fisher memory")
     else:
         horizon = check_horizon(horizon)
-    found = _whitened(v, u, root, horizon)
-    spatial_root = _spatial_root(found, horizon)
-    total = float(np.sum((spatial_root @ found.signal) ** 2))
-    signals = _signals(found, total, horizon)
+    whitened = _whitened(v, u, root, horizon)
+    spatial_root = _spatial_root(whitened, horizon)
+    total = float(np.sum((spatial_root @ whitened.signal) ** 2))
+    signals = _signals(whitened, total, horizon)
     curve = np.sum(signals**2, axis=0)
-    last = found.dynamics @ signals[:, -1]
+    last = whitened.dynamics @ signals[:, -1]
     rest = float(np.sum((spatial_root @ last) ** 2)) if horizon is None else 0.0
-    inverse = solve_triangular(found.root, np.eye(len(v)), lower=True)
+    inverse = solve_triangular(whitened.root, np.eye(len(v)), lower=True)
     outer = spatial_root @ inverse
     return FisherMemory(
-        curve, total, rest, outer.T @ outer, found.root @ found.root.T, _estimated_error(v, u, root, horizon, total),
-        signals,
+        curve, total, rest, outer.T @ outer, whitened.root @ whitened.root.T,
+        _estimated_error(v, u, root, horizon, total), signals,
     )  # fmt: skip
 
 
 def noise_root(noise: Any, n: int) -> Array:
-    """S with SSᵀ the covariance that a number, a diagonal or a matrix means."""
+    """S with SSᵀ the covariance given by a number, a diagonal or a matrix."""
     covariance = as_array("noise", noise)
     if np.iscomplexobj(covariance):
         raise InputError("`noise` must be real; got complex numbers. Pass a covariance.")
@@ -146,12 +146,12 @@ def _whitened(v: Array, u: Array, noise: Array, horizon: int | None) -> _Whitene
     return _Whitened(root, solve_triangular(root, v @ root, lower=True), solve_triangular(root, u, lower=True))
 
 
-def _spatial_root(found: _Whitened, horizon: int | None) -> Array:
+def _spatial_root(whitened: _Whitened, horizon: int | None) -> Array:
     """X with XᵀX = Σ (Aᵏ)ᵀAᵏ, A the whitened dynamics."""
-    n = len(found.root)
+    n = len(whitened.root)
     if horizon is not None:
-        return accumulated_root(found.dynamics.T, np.eye(n), horizon).T
-    root, power = np.eye(n), found.dynamics.T
+        return accumulated_root(whitened.dynamics.T, np.eye(n), horizon).T
+    root, power = np.eye(n), whitened.dynamics.T
     for _ in range(DOUBLINGS):
         more = power @ root
         root = stacked_root(root, more)
@@ -161,10 +161,10 @@ def _spatial_root(found: _Whitened, horizon: int | None) -> Array:
     return root.T
 
 
-def _signals(found: _Whitened, total: float, horizon: int | None) -> Array:
-    """AᵏR⁻¹U for k = 0, 1, …, up to the horizon or to where nothing is left; many steps per product."""
+def _signals(whitened: _Whitened, total: float, horizon: int | None) -> Array:
+    """AᵏR⁻¹U for k = 0, 1, …, up to the horizon or until negligible; many steps per product."""
     longest = LONGEST_CURVE if horizon is None else horizon
-    block, power = found.signal[:, None], found.dynamics
+    block, power = whitened.signal[:, None], whitened.dynamics
     while block.shape[1] < min(256, longest):
         block = np.hstack([block, power @ block])
         power = power @ power
@@ -184,16 +184,16 @@ def _estimated_error(v: Array, u: Array, noise: Array, horizon: int | None, tota
     worst = 0.0
     for _ in range(2):
         changed = v * (1 + ROUNDING * rng.choice([-1.0, 1.0], v.shape))
-        found = _whitened(changed, u, noise, horizon)
-        again = float(np.sum((_spatial_root(found, horizon) @ found.signal) ** 2))
+        whitened = _whitened(changed, u, noise, horizon)
+        again = float(np.sum((_spatial_root(whitened, horizon) @ whitened.signal) ** 2))
         worst = max(worst, abs(again - total) / total)
     return 10 * worst + ROUNDING
 
 
 def delay_line_memory(alpha: float, horizon: int) -> Array:
-    """J(k) = aᵏ(a − 1)/(a^{k+1} − 1), a = α², of a delay line with entries α fed at its start, ε = 1.
+    """J(k) = aᵏ(a − 1)/(a^{k+1} − 1), a = α², of a delay line with entries α and its source at the first unit, ε = 1.
 
-    Reference: Ganguli et al. (2008). Kerg et al. (2019) print it with √α on the sub-diagonal, there a = α.
+    Reference: Ganguli et al. (2008). Kerg et al. (2019) have √α on the sub-diagonal, hence a = α.
     """
     a = float(alpha) ** 2
     k = np.arange(check_horizon(horizon))
@@ -203,7 +203,7 @@ def delay_line_memory(alpha: float, horizon: int) -> Array:
 
 
 def memory_lower_bound(matrix: Any, horizon: int | None = None) -> Array:
-    """The lower bound of Prop. 1 on J(k), k < n, of a strictly lower triangular matrix fed at its start, ε = 1.
+    """The lower bound of Prop. 1 on J(k), k < n, of a strictly lower triangular matrix, source at unit 1, ε = 1.
 
     J(k) ≥ aᵏ(a − 1)/(a^{k+1} − 1) / σ^{2(n−1)}, √a the equal entries of the sub-diagonal, σ the norm of the unit
     triangular A with Θ = DA, D the delay line.
@@ -216,7 +216,7 @@ def memory_lower_bound(matrix: Any, horizon: int | None = None) -> Array:
     if np.triu(theta).any() or n < 2 or not np.allclose(below, below[0], rtol=1e-12) or below[0] <= 0:
         raise InputError(
             "`matrix` must be strictly lower triangular with equal positive entries on its sub-diagonal; "
-            "got another. Prop. 1 is about no other matrices; use fisher_memory for the curve itself."
+            "got a different matrix. Prop. 1 covers only these; use fisher_memory for the curve itself."
         )
     a = np.vstack([theta[1:] / below[0], np.eye(n)[-1:]])  # eq. (6): Θ = DA
     sigma = float(np.linalg.norm(a, 2))
@@ -225,9 +225,9 @@ def memory_lower_bound(matrix: Any, horizon: int | None = None) -> Array:
 
 
 def amplification_bound(matrix: Any, source: Any, horizon: int) -> Array:
-    """J(k) ≤ 1/Σ_{m≤k} A_m⁻¹ with A_m = ‖VᵐU‖²: the most that this much amplification allows, ε = 1, ‖U‖ = 1.
+    """J(k) ≤ 1/Σ_{m≤k} A_m⁻¹ with A_m = ‖VᵐU‖²: the bound for this amplification, ε = 1, ‖U‖ = 1.
 
-    A delay line reaches it. Reference: Ganguli et al. (2008); Kerg (2022), §2.6.
+    A delay line attains it. Reference: Ganguli et al. (2008); Kerg (2022), §2.6.
     """
     v = as_square(matrix, real=True)
     h = as_vector(source, len(v))

@@ -16,13 +16,13 @@ SWEEPS = 200
 
 @dataclass(frozen=True)
 class Nearest:
-    """A nearest matrix.
+    """The nearest matrix of a kind.
 
     Attributes:
-        matrix: it.
-        distance: ‖V − it‖_F.
-        error: for an orthogonal one, how much rounding may have moved it; for a normal one, how much the last sweep
-            still changed the distance.
+        matrix: the nearest matrix M.
+        distance: ‖V − M‖_F.
+        error: for an orthogonal M, its estimated rounding error; for a normal M, the change of the distance in the last
+            sweep.
     """
 
     matrix: Array
@@ -42,10 +42,10 @@ def nearest_orthogonal(matrix: Any) -> Nearest:
     left, sizes, right = np.linalg.svd(v)
     if sizes[-1] <= len(v) * ROUNDING * sizes[0]:
         raise InputError(
-            f"`matrix` must be regular for its nearest orthogonal matrix to be one; got a smallest singular value of "
-            f"{sizes[-1]:.3g}. Perturb it to choose among the nearest."
+            f"`matrix` must be regular for its nearest orthogonal matrix to be unique; got a smallest singular value "
+            f"of {sizes[-1]:.3g}. Perturb it to choose among the nearest."
         )
-    # the factor moves by 2/(σ_n + σ_{n−1}) times what the matrix moves by
+    # the condition number of the factor is 2/(σ_n + σ_{n−1})
     gap = 2 / (sizes[-1] + sizes[-2]) if len(v) > 1 else 0.0
     error = ROUNDING * float(sizes[0] * gap)
     return Nearest(left @ right + 0.0, float(np.linalg.norm(sizes - 1)), error)
@@ -54,8 +54,8 @@ def nearest_orthogonal(matrix: Any) -> Nearest:
 def nearest_normal(matrix: Any, *, sweeps: int = SWEEPS) -> Nearest:
     """A normal matrix near V: Q diag(Q*VQ) Q* with the unitary Q that makes the diagonal largest.
 
-    Plane rotations in turn, each the best for its plane, starting from the Schur basis; the result is never further
-    than Henrici's departure. It is nearest among all near it; that no other is nearer is not proved. For a real matrix
+    Sweeps of plane rotations, each optimal for its plane, starting from the Schur basis; the distance never exceeds
+    Henrici's departure. The result is a local minimum of the distance, not provably the global one. For a real matrix
     it may be complex.
 
     Reference: Ruhe (1987), Closest normal matrix finally found!
@@ -69,10 +69,10 @@ def nearest_normal(matrix: Any, *, sweeps: int = SWEEPS) -> Nearest:
         change, off = off - _off_diagonal(form), _off_diagonal(form)
         if change <= 1e-14 * (1 + off):
             break
-    found = (q * np.diag(form)) @ q.conj().T
-    if not np.iscomplexobj(v) and np.abs(found.imag).max() <= 1e-12 * (1 + np.abs(found.real).max()):
-        found = found.real
-    return Nearest(found, float(np.linalg.norm(v - found)), float(change))
+    normal = (q * np.diag(form)) @ q.conj().T
+    if not np.iscomplexobj(v) and np.abs(normal.imag).max() <= 1e-12 * (1 + np.abs(normal.real).max()):
+        normal = normal.real
+    return Nearest(normal, float(np.linalg.norm(v - normal)), float(change))
 
 
 def _off_diagonal(form: Array) -> float:
@@ -93,10 +93,10 @@ def _sweep(form: Array, q: Array) -> None:
 
 
 def _best_rotation(a: complex, b: complex, c: complex, d: complex) -> Array | None:
-    """The unitary U that makes Σ|diag(U*BU)|² of a 2×2 block largest; None where nothing is to gain.
+    """The unitary U that makes Σ|diag(U*BU)|² of a 2×2 block largest; None if there is nothing to gain.
 
-    The diagonal's difference is a linear form in the unit vector n that U turns the third axis to, so its squared
-    modulus is a quadratic form in n, largest at the top eigenvector.
+    The difference of the diagonal entries is linear in the unit vector n to which U rotates the third axis, so its
+    squared modulus is a quadratic form in n, largest at the top eigenvector.
     """
     components = np.array([(b + c) / 2, 1j * (b - c) / 2, (a - d) / 2])  # in the Pauli matrices
     quadratic = np.real(np.outer(components, components.conj()))

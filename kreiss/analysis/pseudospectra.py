@@ -1,4 +1,4 @@
-"""Pseudospectra: where the resolvent is large, and how far out that reaches."""
+"""Pseudospectra, and the pseudospectral radius and abscissa."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kreiss.errors import InputError, check_size
 
 @dataclass(frozen=True)
 class Pseudospectrum:
-    """σ_min(zI − V) on points of the plane; the ε-pseudospectrum is where it is at most ε.
+    """σ_min(zI − V) at points of the plane; the ε-pseudospectrum is where it is at most ε.
 
     Attributes:
         points: z.
-        smallest: σ_min(zI − V), of the same shape; right to about 1e-10 of ‖V‖, so smaller values mean nothing more.
+        smallest: σ_min(zI − V), of the same shape; accurate to about 1e-10 of ‖V‖, below which values are meaningless.
         eigenvalues: of V.
     """
 
@@ -43,8 +43,8 @@ def pseudospectrum(matrix: Any, grid: Any = 100) -> Pseudospectrum:
 
     Args:
         matrix: V.
-        grid: complex points of any shape; or a pair of real axes (x, y), for points of shape (len(y), len(x)); or a
-            number of points per side of a square that holds the eigenvalues and the unit circle.
+        grid: complex points of any shape; or a pair of real axes (x, y), for points of shape (len(y), len(x)); or
+            the number of points per side of a square that contains the eigenvalues and the unit circle.
 
     Reference: Trefethen and Embree (2005).
 
@@ -94,7 +94,7 @@ class Reach:
     Attributes:
         value: the largest modulus, or real part, in it.
         point: where.
-        error: relative distance up to which the value was determined.
+        error: relative accuracy of the value.
     """
 
     value: float
@@ -105,8 +105,8 @@ class Reach:
 def pseudospectral_radius(matrix: Any, epsilon: float) -> Reach:
     """The largest modulus of a z with σ_min(zI − V) ≤ ε: the largest spectral radius of V + E with ‖E‖₂ ≤ ε.
 
-    Every circle between the spectral radius and the wanted one meets the ε-pseudospectrum, so the wanted one is a root
-    in one variable; each circle is searched with an eigenvalue test that misses nothing.
+    Every circle between the spectral radius and this radius meets the ε-pseudospectrum, so the radius is a root in one
+    variable; each circle is searched with an exhaustive eigenvalue test.
 
     Example:
         >>> from kreiss.analysis import pseudospectral_radius
@@ -134,9 +134,9 @@ def pseudospectral_abscissa(matrix: Any, epsilon: float) -> Reach:
 
 
 def _root(difference: Any, inner: float, outer: float) -> float:
-    from scipy.optimize import brentq  # here, because it takes longer to import than all else
+    from scipy.optimize import brentq  # here, because it is slow to import
 
     low = inner + 1e-12 * max(abs(inner), 1e-3)
-    if difference(low) >= 0:  # ε is below what rounding makes of the eigenvalue
+    if difference(low) >= 0:  # ε is below the rounding error of the eigenvalue
         return inner
     return float(brentq(difference, low, outer, xtol=1e-12, rtol=1e-10))

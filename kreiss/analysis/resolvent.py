@@ -1,7 +1,7 @@
 """Smallest singular values of zI − V at many points z at once.
 
-V is made triangular once. Off the diagonal zI − T is then the same matrix at every point, so a triangular solve for
-thousands of points is a matrix product, and Lanczos iteration on the inverse runs for all of them together.
+V is reduced to triangular form once. Off the diagonal zI − T is then the same at every point, so a triangular solve for
+thousands of points is a matrix product, and Lanczos iteration on the inverse runs for all of them at once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from scipy.linalg import schur
 
 from kreiss.analysis.arrays import ROUNDING, Array
 
-SMALL = 12  # below this size plain singular values are quicker
-CHUNK = 400_000  # numbers of one block of vectors: a few megabytes, so that they stay near the processor
-LEAF = 16  # rows of a triangular solve that are taken one by one
+SMALL = 12  # below this size a plain singular value decomposition is faster
+CHUNK = 400_000  # numbers per block of vectors: a few megabytes, to fit in the cache
+LEAF = 16  # rows of a triangular solve that are solved one by one
 LONGEST = 400  # Lanczos steps
-CONVERGED = 1e-5  # relative residual; the singular value is then right to its square over the relative gap
+CONVERGED = 1e-5  # relative residual; the error of the singular value is its square over the relative gap
 
 
 class Resolvent:
@@ -46,7 +46,7 @@ class Resolvent:
         if self.real:  # conjugate points have equal values
             flat = np.where(flat.imag < 0, flat.conj(), flat)
         scale = 1e-14 * (self.norm + float(np.abs(flat).max(initial=0.0)))
-        keys = np.round(flat / (scale or 1.0))  # σ_min moves by less than the point does, so these count as one
+        keys = np.round(flat / (scale or 1.0))  # σ_min changes by less than z, so these are treated as equal
         _, first, back = np.unique(keys, return_index=True, return_inverse=True)
         return self._distinct(flat[first])[back].reshape(z.shape)
 
@@ -71,16 +71,16 @@ class Resolvent:
         """(zI − T)⁻¹(zI − T)⁻* applied to one vector per point, (n, points), in place.
 
         Args:
-            pivots: 1/(z − λ) by row and point: a product takes a third of the time of a quotient.
+            pivots: 1/(z − λ) by row and point: a product takes a third of the time of a division.
             mirrored: their conjugates.
-            vectors: what it is applied to.
+            vectors: the right-hand sides.
         """
         _forward(self.lower, mirrored, vectors, 0, len(vectors), self.band)
         _backward(self.upper, pivots, vectors, 0, len(vectors), self.band)
 
 
 def _backward(upper: Array, pivots: Array, b: Array, low: int, high: int, band: int) -> None:
-    """Rows low…high of (z − T)x = b for upper triangular T, in place, halving so that most work is in products."""
+    """Rows low…high of (z − T)x = b for upper triangular T, in place, recursively so that most work is in products."""
     if high - low <= LEAF or band <= LEAF:
         for i in range(high - 1, low - 1, -1):
             end = min(high, i + 1 + band)
@@ -95,9 +95,9 @@ def _backward(upper: Array, pivots: Array, b: Array, low: int, high: int, band: 
 
 
 def _weighted(weights: Array, rows: Array) -> Array:
-    """Σ wᵢ rowᵢ; a single row, as in a delay line, is quicker without the matrix library."""
-    found: Array = weights[0] * rows[0] if len(weights) == 1 else weights @ rows
-    return found
+    """Σ wᵢ rowᵢ; a single row, as in a delay line, is faster without BLAS."""
+    total: Array = weights[0] * rows[0] if len(weights) == 1 else weights @ rows
+    return total
 
 
 def _forward(lower: Array, pivots: Array, b: Array, low: int, high: int, band: int) -> None:
@@ -119,7 +119,7 @@ def _forward(lower: Array, pivots: Array, b: Array, low: int, high: int, band: i
 class _Top:
     """The largest eigenvalue of each tridiagonal matrix, and the squared last entry of its eigenvector.
 
-    Where it is not settled yet the value is a bound above.
+    Where not converged, the value is an upper bound.
     """
 
     value: Array
@@ -128,7 +128,7 @@ class _Top:
 
 
 class _Lanczos:
-    """Lanczos iteration for the largest eigenvalue of ((zI − T)*(zI − T))⁻¹ at many z; converged points leave."""
+    """Lanczos iteration for the largest eigenvalue of ((zI − T)*(zI − T))⁻¹ at many z; converged points are removed."""
 
     def __init__(self, resolvent: Resolvent, z: Array) -> None:
         self.resolvent = resolvent
@@ -138,21 +138,21 @@ class _Lanczos:
         self.active = np.arange(len(z))
         self.found = np.zeros(len(z))
         n = len(resolvent.upper)
-        # mostly the Schur vector of the nearest eigenvalue, which is the answer itself for a normal matrix
+        # mostly the Schur vector of the nearest eigenvalue, which is exact for a normal matrix
         start = np.random.default_rng(0).standard_normal((n, 1)) / np.sqrt(n) * np.ones(len(z)) + 0j
         start[np.abs(z[:, None] - resolvent.eigenvalues).argmin(1), np.arange(len(z))] += 2.0
         self.q = start / np.linalg.norm(start, axis=0)
         self.before = np.zeros_like(self.q)
         self.alpha: list[Array] = []
         self.beta: list[Array] = []
-        self.bound = np.zeros(len(z))  # no Ritz value is above it
+        self.bound = np.zeros(len(z))  # upper bound on the Ritz values
 
     def run(self) -> Array:
         """1/√(largest eigenvalue) of each point."""
         with np.errstate(all="ignore"):  # a point on an eigenvalue overflows, and its σ_min is zero
             for step in range(LONGEST):
                 residual = self._step()
-                if step > 6 and step % 3 and step < LONGEST - 1:  # looking costs as much as a step or two
+                if step > 6 and step % 3 and step < LONGEST - 1:  # the test costs as much as a step or two
                     continue
                 top = _largest(self.alpha, self.beta, self.bound)
                 self.bound = top.value
@@ -166,7 +166,7 @@ class _Lanczos:
         return self.found
 
     def _step(self) -> Array:
-        """One more vector; returns its length before it was made 1."""
+        """Compute one more vector; returns its norm before normalisation."""
         new = self.q.copy()
         self.resolvent.solve(self.pivots, self.mirrored, new)
         if self.beta:
@@ -187,7 +187,7 @@ class _Lanczos:
         if keep.all():
             return
         self.active = self.active[keep]
-        left = np.flatnonzero(keep)  # take, unlike a mask, leaves rows in one piece
+        left = np.flatnonzero(keep)  # unlike a mask, take keeps rows contiguous
         self.pivots, self.mirrored = np.take(self.pivots, left, 1), np.take(self.mirrored, left, 1)
         self.q, self.before = np.take(self.q, left, 1), np.take(self.before, left, 1)
         self.alpha, self.beta = [a[keep] for a in self.alpha], [b[keep] for b in self.beta]
@@ -195,20 +195,20 @@ class _Lanczos:
 
 
 def _dots(a: Array, b: Array) -> Array:
-    """Re a*b of each pair of columns, on the real numbers that lie behind complex ones."""
+    """Re a*b of each pair of columns, on the underlying real numbers."""
     n, m = a.shape
     x, y = a.view(a.real.dtype).reshape(n, m, 2), b.view(b.real.dtype).reshape(n, m, 2)
-    found: Array = np.einsum("ijk,ijk->jk", x, y).sum(1)
-    return found
+    products: Array = np.einsum("ijk,ijk->jk", x, y).sum(1)
+    return products
 
 
 def _two_by_two(a: Array, b: Array, d: Array) -> Array:
-    """The larger eigenvalue of [[a, b], [b, d]]: where a bounds the Ritz values so far, a bound for the next."""
+    """The larger eigenvalue of [[a, b], [b, d]]: if a bounds the Ritz values so far, it bounds the next ones."""
     return (a + d) / 2 + np.hypot((a - d) / 2, b)
 
 
 def _largest(alpha: list[Array], beta: list[Array], bound: Array) -> _Top:
-    """Laguerre's method from a bound above, on the characteristic polynomial.
+    """Laguerre's method from an upper bound, on the characteristic polynomial.
 
     Its logarithmic derivatives come from the pivots d_i = α_i − x − β²/d_{i−1} of T − x and their derivatives.
     """

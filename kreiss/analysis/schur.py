@@ -10,7 +10,7 @@ from scipy.linalg import lapack, schur
 
 from kreiss.analysis.arrays import Array, as_square
 
-TIE = 1e-9  # moduli closer than this share of the norm count as equal, so that rounding does not decide the order
+TIE = 1e-9  # moduli closer than this fraction of the norm count as equal, so that rounding does not decide the order
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SchurForm:
         starts: first row of each block.
         sizes: 1 or 2, the size of each block.
         error: ‖V − PΘPᵀ‖_F / ‖V‖_F.
-        ordered: whether every exchange of blocks succeeded; if not, two eigenvalues were too close to tell apart.
+        ordered: whether every exchange of blocks succeeded; if not, two eigenvalues were too close to separate.
     """
 
     vectors: Array
@@ -35,7 +35,7 @@ class SchurForm:
 
     @property
     def eigenvalues(self) -> Array:
-        """One eigenvalue per block, that with the imaginary part ≥ 0."""
+        """One eigenvalue per block, with imaginary part ≥ 0."""
         return np.array([_eigenvalue(self.form, s, size) for s, size in zip(self.starts, self.sizes, strict=True)])
 
     @property
@@ -51,15 +51,15 @@ class SchurForm:
     @property
     def diagonal(self) -> Array:
         """Λ: the blocks as scaled rotations, the nearest normal ones with the same eigenvalues."""
-        found = np.zeros_like(self.form)
+        diagonal = np.zeros_like(self.form)
         for start, size, value in zip(self.starts, self.sizes, self.eigenvalues, strict=True):
             block = slice(start, start + size)
-            found[block, block] = value.real if size == 1 else [[value.real, -value.imag], [value.imag, value.real]]
-        return found
+            diagonal[block, block] = value.real if size == 1 else [[value.real, -value.imag], [value.imag, value.real]]
+        return diagonal
 
     @property
     def coupling(self) -> Array:
-        """T: everything else, below the blocks and the shear inside them."""
+        """T: the rest, the entries below the blocks and the shear inside them."""
         return self.form - self.diagonal
 
     @property
@@ -76,10 +76,10 @@ class SchurForm:
 def real_schur(matrix: Any) -> SchurForm:
     """The ordered real Schur form of a real matrix.
 
-    V = P(Λ + T)Pᵀ, P orthogonal, Λ of 1×1 and 2×2 blocks, T lower triangular. Modes are ordered by falling modulus of
-    their eigenvalue, equal moduli by rising angle. The gauge is fixed: in a block the lower entry is positive and the
-    larger; a block that is a scaled rotation, which any turn leaves alone, has the second mode zero where the plane is
-    largest; the largest entry of the first mode is positive.
+    V = P(Λ + T)Pᵀ, P orthogonal, Λ of 1×1 and 2×2 blocks, T lower triangular. Modes are ordered by decreasing modulus
+    of their eigenvalue, equal moduli by increasing angle. The gauge is fixed: in a block the lower entry is positive
+    and the larger; in a block that is a scaled rotation, which commutes with rotations, the second mode is zero where
+    the plane is largest; the largest entry of the first mode is positive.
 
     Reference: Kerg et al. (2019), eqs. (1) and (4); Kerg (2022), §2.3.2.
 
@@ -120,11 +120,11 @@ def _eigenvalue(form: Array, start: int, size: int) -> complex:
 
 
 def _wanted_order(upper: Array) -> Array:
-    """Positions of the blocks in the order they should have."""
+    """Indices of the blocks in sorted order."""
     starts, sizes = _blocks(upper)
     values = np.array([_eigenvalue(upper, s, size) for s, size in zip(starts, sizes, strict=True)])
     moduli, angles = np.abs(values), np.abs(np.angle(values))
-    angles[moduli <= TIE * np.linalg.norm(upper)] = 0.0  # the angle of nothing is rounding
+    angles[moduli <= TIE * np.linalg.norm(upper)] = 0.0  # the angle of zero is rounding error
     falling = np.argsort(-moduli, kind="stable")
     steps = -np.diff(moduli[falling]) > TIE * float(np.linalg.norm(upper))
     group = np.empty(len(values), dtype=int)
@@ -133,7 +133,7 @@ def _wanted_order(upper: Array) -> Array:
 
 
 def _sorted_blocks(upper: Array, p: Array) -> tuple[Array, Array, bool]:
-    """Move one block after the other to its place; LAPACK exchanges neighbours."""
+    """Sort the blocks, by LAPACK exchanges of neighbours."""
     order = list(_wanted_order(upper))
     ordered = True
     for place in range(len(order)):
@@ -142,7 +142,7 @@ def _sorted_blocks(upper: Array, p: Array) -> tuple[Array, Array, bool]:
             continue
         starts, _ = _blocks(upper)
         moved, q, info = lapack.dtrexc(upper, p, starts[here] + 1, starts[place] + 1)
-        if info or len(_blocks(moved)[0]) != len(starts):  # too close to exchange, or a pair fell apart into two
+        if info or len(_blocks(moved)[0]) != len(starts):  # too close to exchange, or a pair split into two
             ordered = False
             continue
         upper, p = moved, q
@@ -151,7 +151,7 @@ def _sorted_blocks(upper: Array, p: Array) -> tuple[Array, Array, bool]:
 
 
 def _fix_gauge(form: Array, p: Array, start: int, size: int) -> None:
-    """Choose signs, and inside a pair the turn, in place."""
+    """Fix the signs and, inside a pair, the rotation, in place."""
     plane = slice(start, start + size)
     if size == 2:
         b, c = form[start, start + 1], form[start + 1, start]
@@ -167,7 +167,7 @@ def _fix_gauge(form: Array, p: Array, start: int, size: int) -> None:
 
 
 def _largest(vector: Array) -> int:
-    """The first index whose modulus is the largest up to rounding."""
+    """The first index of the largest modulus, up to rounding error."""
     size = np.abs(vector)
     return int(np.flatnonzero(size >= size.max() * (1 - 1e-6))[0])
 

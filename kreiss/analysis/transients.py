@@ -1,4 +1,4 @@
-"""What the powers of a matrix do before they decay: growth of norms, of random starts, of entries."""
+"""Transient growth of the powers of a matrix: norms, random initial states, entries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kreiss.errors import InputError, check_size
 
 @dataclass(frozen=True)
 class TransientGrowth:
-    """What `transient_growth` finds.
+    """Result of `transient_growth`.
 
     Attributes:
         norms: ‖Vᵏ‖₂ for k = 0 … horizon.
-        peak: the largest of them.
+        peak: the largest norm.
         time: the k at which it is reached.
-        input: the start of length 1 that grows most by then.
-        readout: the direction, of length 1, in which it then lies.
+        input: the initial state of norm 1 that grows most by then.
+        readout: the direction, of norm 1, of that state at the peak.
     """
 
     norms: Array
@@ -34,10 +34,10 @@ class TransientGrowth:
 
 @dataclass(frozen=True)
 class SphereTransients:
-    """Statistics over random starts on the unit sphere, one entry per step from 0.
+    """Statistics over random initial states on the unit sphere, one entry per step from 0.
 
     Attributes:
-        norm_mean, norm_deviation: of the length of the state.
+        norm_mean, norm_deviation: of the norm of the state.
         unit_mean, unit_deviation: of the standard deviation across units, over starts.
         start_mean, start_deviation: of the standard deviation across starts, over units.
     """
@@ -51,7 +51,7 @@ class SphereTransients:
 
 
 def transient_growth(matrix: Any, horizon: int) -> TransientGrowth:
-    """max_{k ≤ horizon} ‖Vᵏ‖₂, when it happens, and the input and readout directions between which it does.
+    """max_{k ≤ horizon} ‖Vᵏ‖₂, its time, and the optimal input and readout directions.
 
     Example:
         >>> from kreiss.analysis import delay_line, transient_growth
@@ -77,7 +77,7 @@ def transient_growth(matrix: Any, horizon: int) -> TransientGrowth:
 
 
 def sphere_transients(matrix: Any, horizon: int, *, starts: int = 1000, seed: Seed = 0) -> SphereTransients:
-    """h_k = Vᵏh₀ from random starts on the unit sphere: lengths, spread across units and spread across starts.
+    """h_k = Vᵏh₀ from random starts on the unit sphere: norms, spread across units and spread across starts.
 
     Reference: Kerg et al. (2019), §3.1 and Fig. 1(b), whose caption has the deviation across units, averaged over
     starts; the authors' notebook computes the deviation across starts, averaged over units.
@@ -87,20 +87,20 @@ def sphere_transients(matrix: Any, horizon: int, *, starts: int = 1000, seed: Se
     h /= np.linalg.norm(h, axis=0)
     rows = []
     for _ in range(check_horizon(horizon) + 1):
-        found = np.linalg.norm(h, axis=0), h.std(axis=0), h.std(axis=1)
-        rows.append([number for one in found for number in (one.mean(), one.std())])
+        statistics = np.linalg.norm(h, axis=0), h.std(axis=0), h.std(axis=1)
+        rows.append([number for values in statistics for number in (values.mean(), values.std())])
         h = v @ h
     return SphereTransients(*np.array(rows).T)
 
 
 @dataclass(frozen=True)
 class PowerGrowth:
-    """Growth of ‖Vᵗ‖₂ at late times, read as C·ρᵗ·t^degree.
+    """Growth of ‖Vᵗ‖₂ at late times, as C·ρᵗ·t^degree.
 
     Attributes:
         rate: ρ, the spectral radius.
         degree: the exponent of t; 0 for a normal matrix, s − 1 for a largest Jordan block of size s.
-        change: how much the degree still changed when the time was doubled, an estimate of its error.
+        change: change of the degree at the last doubling of time, an estimate of its error.
     """
 
     rate: float
@@ -109,12 +109,12 @@ class PowerGrowth:
 
 
 def power_growth(matrix: Any, *, rate: float | None = None, doublings: int = 12) -> PowerGrowth:
-    """The polynomial degree with which powers grow beside ρᵗ, from the slope of log(‖Vᵗ‖/ρᵗ) against log t.
+    """The degree of polynomial growth of powers relative to ρᵗ, from the slope of log(‖Vᵗ‖/ρᵗ) against log t.
 
     Args:
         matrix: V.
-        rate: ρ, where it is known better than eigenvalues can be computed; those of a Jordan block are not.
-        doublings: the slope is read between t = 2^(doublings − 1) and 2^doublings.
+        rate: ρ, if known more accurately than computed eigenvalues, as for a Jordan block.
+        doublings: the slope is measured between t = 2^(doublings − 1) and 2^doublings.
 
     Reference: Kerg et al. (2019), §3.3 and Prop. 2.
     """

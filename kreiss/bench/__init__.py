@@ -1,1 +1,1 @@
-"""Speed and memory on this machine: contenders, rounds, the roof."""
+"""Measurements of speed and memory on this machine."""

@@ -1,4 +1,4 @@
-"""The works of `kreiss bench`, and everything that does them: our layers, torch's, geotorch's, the products alone."""
+"""The workloads of `kreiss bench`, and what is compared: our layers, torch's, geotorch's, and bare matrix products."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kreiss.recurrence.nonlinearity import modrelu
 class Work:
     """One size of problem: batch, time steps, hidden units, input features or symbols.
 
-    A turn of a contender is `repeats` passes, after one untimed if more than one: in training a pass of milliseconds is
-    preceded by one like it, not by what another contender left in the caches.
+    A turn of a contender is `repeats` passes, after an untimed one if there are several: in training, a pass of
+    milliseconds follows one like it, and finds the caches as that left them.
     """
 
     name: str
@@ -49,7 +49,7 @@ WORKS = (
 LAYER, UPDATE, CONSTRAINED = "kreiss, V given", "NNRNN update", "kreiss ExpRNN"
 GEOTORCH = "geotorch cell loop"
 
-# which of ours does the same as a contender; where nothing is said, the layer with V given
+# contender → which of ours it is compared with; by default the layer with V given
 COUNTERPART = {UPDATE: UPDATE, "nn.LSTM update": UPDATE, CONSTRAINED: CONSTRAINED, GEOTORCH: CONSTRAINED}
 
 
@@ -63,25 +63,25 @@ def contenders(work: Work) -> dict[str, Callable[[], None]]:
     ours = symbols if work.symbols else x
     grad = torch.randn(work.steps, work.batch, work.hidden, generator=g)
     size = (work.inputs, work.hidden)
-    given = NNRNN(*size, generator=g).freeze().requires_grad_(True)
-    found = {
-        LAYER: _pass(given, ours, grad),
+    frozen = NNRNN(*size, generator=g).freeze().requires_grad_(True)
+    passes = {
+        LAYER: _pass(frozen, ours, grad),
         "nn.LSTM": _pass(nn.LSTM(*size), x, grad),
         "nn.GRU": _pass(nn.GRU(*size), x, grad),
         "nn.RNN relu": _pass(nn.RNN(*size, nonlinearity="relu"), x, grad),
-        "plain loop": _plain(given, ours, grad),
-        "loop of products": _products(given.weight_hh_l0.detach(), work),
+        "plain loop": _plain(frozen, ours, grad),
+        "loop of products": _products(frozen.weight_hh_l0.detach(), work),
         CONSTRAINED: _pass(ExpRNN(*size, generator=g), ours, grad),
         UPDATE: _update(NNRNN(*size, generator=g), ours, grad),
         "nn.LSTM update": _update(nn.LSTM(*size), x, grad),
     }
     if importlib.util.find_spec("geotorch") is not None:
-        found[GEOTORCH] = _pass(GeotorchLoop(*size), x, grad)
-    return found
+        passes[GEOTORCH] = _pass(GeotorchLoop(*size), x, grad)
+    return passes
 
 
 class GeotorchLoop(nn.Module):
-    """What one writes with geotorch: an orthogonal cell with modReLU, called step by step, its matrix made once."""
+    """Typical geotorch code: an orthogonal cell with modReLU, called step by step, its matrix computed once."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How much of the machine each contender of `kreiss bench` uses: its rate against the measured roof, as a picture."""
+"""How much of the machine each contender of `kreiss bench` uses: its rate against the measured roof, as a plot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from kreiss.bench.contenders import GEOTORCH, LAYER, Work
 from kreiss.errors import InputError, MissingExtra
 
-# contender → products with an N×N matrix per step; those that do other work besides have no rate of their own
+# contender → products with an N×N matrix per step; contenders that also do other work have no rate
 GATES = {
     LAYER: 1,
     "loop of products": 1,
@@ -20,7 +20,7 @@ GATES = {
     GEOTORCH: 1,
 }
 
-# The palette of Okabe and Ito, told apart by readers of any colour vision, and by marker without colour.
+# The palette of Okabe and Ito, distinguishable with any colour vision; markers serve without colour.
 LOOKS = dict(
     zip(
         GATES,
@@ -38,7 +38,7 @@ def reached(work: Work, name: str, ms: float) -> float | None:
 
 
 def check_plot(path: Path) -> None:
-    """Raise unless a picture can be drawn to `path`."""
+    """Raise unless a plot can be written to `path`."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtra("the picture", "plots", "matplotlib")
     if not path.parent.is_dir():
@@ -53,7 +53,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """The numbers of `kreiss.bench.run.run` as a picture: works side by side, rates on a logarithmic axis."""
+    """Plot the numbers of `kreiss.bench.run.run`: workloads side by side, rates on a logarithmic axis."""
     from matplotlib.figure import Figure  # not pyplot, which would choose a screen
 
     figure = Figure(figsize=(8, 5), layout="constrained")

@@ -1,7 +1,7 @@
 """Speed and memory on this machine: our layers against torch's, interleaved in one process, medians with spread.
 
-Every contender does the same work in turn, in an order shuffled each round, so that a noisy machine is noisy for all.
-A ratio is the median over rounds of our time by theirs in the same round.
+Every contender does the same work in turn, in an order shuffled each round, so that noise of the machine affects all.
+A ratio is the median over rounds of our time divided by theirs in the same round.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def run(
     plot: Path | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure every work, print tables, draw the roofline to `plot`, return all numbers."""
+    """Measure every workload, print tables, draw the roofline to `plot`, return all numbers."""
     if plot is not None:
         roofline.check_plot(plot)  # before minutes of measuring
     console = console or Console()
     roof = gflops()
     console.print(f"{kernel.status()}; torch {torch.__version__}; a product of 2048² runs at {roof:.0f} GFLOP/s")
-    found: dict[str, Any] = {"machine": machine(), "quick": quick, "gflops": roof, "works": {}}
+    results: dict[str, Any] = {"machine": machine(), "quick": quick, "gflops": roof, "works": {}}
     for work in WORKS:
         if names and work.name not in names:
             continue
@@ -59,22 +59,22 @@ def run(
             steps = work.steps if work.hidden < LARGE else work.steps // 6
             work = replace(work, steps=steps, rounds=max(2, work.rounds // 4), repeats=min(work.repeats, 2))
         measured = measure(work, weigh=QUICKLY_WEIGHED if quick else None)
-        found["works"][work.name] = {
+        results["works"][work.name] = {
             "shape": asdict(work), "state_bytes": work.state_bytes, "contenders": measured, "ratios": _ratios(measured),
         }  # fmt: skip
         console.print(_table(work, measured, roof))
-    console.print(_summary(found["works"]))
+    console.print(_summary(results["works"]))
     if plot is not None:
-        roofline.draw(found, plot)
+        roofline.draw(results, plot)
         console.print(f"wrote {plot}")
-    return found
+    return results
 
 
 # ---------------------------------------------------------------- measuring
 
 
 def measure(work: Work, weigh: tuple[str, ...] | None = None) -> dict[str, dict[str, Any]]:
-    """Of each contender: quartiles and all times in milliseconds after one round to warm up, and the peak of memory.
+    """For each contender: quartiles and all times in milliseconds after one warm-up round, and the peak memory.
 
     Args:
         weigh: contenders whose memory is measured; all by default.
@@ -109,7 +109,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _ratio(measured: dict[str, dict[str, Any]], ours: str, theirs: str) -> dict[str, float]:
-    """Quartiles of our time by theirs, round by round."""
+    """Quartiles of our time divided by theirs, round by round."""
     pairs = zip(measured[ours]["all"], measured[theirs]["all"], strict=True)
     spread = _spread([one / other for one, other in pairs])
     return {"ratio": spread["ms"], "low": spread["low"], "high": spread["high"]}
@@ -120,7 +120,7 @@ def _ratios(measured: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def gflops(size: int = 2048, rounds: int = 5) -> float:
-    """What this machine reaches in one large product: the roof over everything here."""
+    """GFLOP/s of this machine in one large product: the roof of all rates here."""
     a, out = torch.randn(size, size), torch.empty(size, size)
     times = []
     for _ in range(rounds):
@@ -131,7 +131,7 @@ def gflops(size: int = 2048, rounds: int = 5) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What numbers depend on besides the work: processor, threads, versions."""
+    """What the numbers depend on besides the workload: processor, threads, versions."""
     versions = {name: _version(name) for name in ("kreiss", "torch", "numpy", "geotorch")}
     return {
         "processor": _processor(),
@@ -151,7 +151,7 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> str:
-    """Its name where Linux tells it, else what Python knows."""
+    """The processor's name from Linux, else from Python."""
     listing = Path("/proc/cpuinfo")
     lines = listing.read_text().splitlines() if listing.exists() else []
     named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -190,7 +190,7 @@ def _short(ms: float) -> str:
 
 
 def _summary(works: dict[str, Any]) -> Table:
-    """One row per comparison, one column per work: our time by theirs, with quartiles."""
+    """One row per comparison, one column per workload: our time divided by theirs, with quartiles."""
     table = _columns("time of kreiss by theirs: median of rounds, quartiles", ("", *works))
     for name, _, _ in SUMMARY:
         ratios = [work["ratios"][name] for work in works.values()]

@@ -1,1 +1,1 @@
-"""The verbs of the command line, one file for those that belong together; none imports torch to show its help."""
+"""The verbs of the command line; none imports torch to show its help."""

@@ -1,4 +1,4 @@
-"""The verbs that look: `analyze` and `figure`."""
+"""`kreiss analyze` and `kreiss figure`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def analyze(
     *,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
-    """Take a matrix or a trained network apart: numbers as JSON, pictures, and one HTML page to read.
+    """Analyse a matrix or a trained network: numbers as JSON, plots, and one HTML report.
 
     Parameters
     ----------
     source
         A matrix in a .npy file, a saved model, a checkpoint, or the folder of a run.
     part
-        What to look at; for a matrix alone there are no gradients and no fixed points.
+        Part of the analysis; a matrix alone has no gradients and no fixed points.
     out
         Folder for the results; by default a new one beside the source, named after it.
     """
@@ -32,12 +32,12 @@ def analyze(
     from kreiss.report import page
 
     path = Path(source)
-    found = opened(path, part)
-    if found.note:
-        print(found.note)
+    subject = opened(path, part)
+    if subject.note:
+        print(subject.note)
     folder = out or path.with_name((path.stem if path.is_file() else path.name) + "-analysis")
-    made = page.write(found.title, found.about, list(found.findings), folder)
-    print(f"{made.parent}: {made.name}, analysis.json and pictures")
+    written = page.write(subject.title, subject.about, list(subject.findings), folder)
+    print(f"{written.parent}: {written.name}, analysis.json and plots")
     return 0
 
 
@@ -49,20 +49,20 @@ def figure(
     train: bool = False,
     list: Annotated[bool, Parameter(name="--list", negative=())] = False,
 ) -> int:
-    """Make a figure of a paper by its name, such as 001/fig1c, as SVG and PNG.
+    """Draw a figure of a paper, such as 001/fig1c, as SVG and PNG.
 
     Parameters
     ----------
     name
-        Paper and figure; `--list` shows all.
+        Name of the figure; `--list` shows all.
     networks
-        For figures of trained networks, what each is: ROLE=PATH, with a saved model or a run folder.
+        For figures of trained networks: ROLE=PATH for each, with a saved model or a run folder.
     out
         Folder for the files.
     train
-        Train short, small networks for the roles that were not given. The figure says so.
+        Train small networks briefly for the roles without a path; the figure says so.
     list
-        Show all figures and the networks they need.
+        List all figures and the networks they need.
     """
     from kreiss.commands import figures
 

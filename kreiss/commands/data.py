@@ -9,7 +9,7 @@ app = cyclopts.App(name="data", help="Find, fetch and check data sets.")
 
 @app.command(name="list")
 def list_() -> int:
-    """List the data sets that kreiss knows, their licences and where they are."""
+    """List the known data sets, their licences and where they are."""
     from rich.console import Console
     from rich.table import Table
 
@@ -24,12 +24,12 @@ def list_() -> int:
 
 @app.command
 def fetch(names: list[str], /) -> int:
-    """Download data sets into the cache, checked; what is on disk already stays.
+    """Download data sets into the cache and check them; files already on disk are kept.
 
     Parameters
     ----------
     names
-        Names of data sets, see `kreiss data list`.
+        Names of data sets, from `kreiss data list`.
     """
     from kreiss.tasks.sources import data
 
@@ -45,14 +45,14 @@ def verify(names: list[str] | None = None, /) -> int:
     Parameters
     ----------
     names
-        Names of data sets; all that are on disk by default.
+        Names of data sets; by default all on disk.
     """
     from kreiss.tasks.sources.data import verified
 
-    said = list(verified(names))
-    for line, _ in said:
+    lines = list(verified(names))
+    for line, _ in lines:
         print(line)
-    return int(not all(right for _, right in said))
+    return int(not all(right for _, right in lines))
 
 
 @app.command
@@ -62,12 +62,12 @@ def path(name: str, /) -> int:
     Parameters
     ----------
     name
-        Name of a data set, see `kreiss data list`.
+        Name of a data set, from `kreiss data list`.
     """
     from kreiss.tasks.sources.data import located, missing
 
-    found = located(name)
-    if found is None:
+    folder = located(name)
+    if folder is None:
         raise missing(name)
-    print(found)
+    print(folder)
     return 0

@@ -1,4 +1,4 @@
-"""The comparison behind `kreiss demo`: four networks on the copy task, live, then a table and a picture."""
+"""The comparison behind `kreiss demo`: four networks on the copy task, then a table and a plot."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from kreiss.training.session import Run
 
-# network → its row of the figure whose settings it has
+# network → row of 001/fig2-copy whose settings it has
 ROWS = {"nnrnn": "nnrnn-exact", "exprnn": "exprnn", "rnn": "rnn", "lstm": "lstm"}
 
 
 def run(
     *, delay: int, hidden: int, steps: int, seed: int, out: Path, show: str = "brief", console: Console | None = None
 ) -> int:
-    """Train every network of the comparison, print the table, save the picture; 130 if someone stopped it."""
+    """Train every network of the comparison, print the table, save the plot; returns 130 if interrupted."""
     from rich.console import Console
 
     from kreiss.training import fitting, planning
@@ -52,9 +52,9 @@ def _picture(records: dict[str, list[dict[str, Any]]], without: float, out: Path
 
     try:
         _, path = style.save(comparison(records, without), out / "comparison")
-        console.print(f"picture: {path}", soft_wrap=True)
+        console.print(f"plot: {path}", soft_wrap=True)
     except MissingExtra as error:
-        console.print(f"no picture: {error}", soft_wrap=True, markup=False)
+        console.print(f"no plot: {error}", soft_wrap=True, markup=False)
 
 
 def _table(runs: dict[str, Run], without: float) -> Table:

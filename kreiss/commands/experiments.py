@@ -23,7 +23,7 @@ def reproduce(
     results: Path = Path("results/experiments"),
     runs: Path = Path("runs/experiments"),
 ) -> int:
-    """Run what is missing of a table or figure; what is done stays, what was interrupted or killed goes on.
+    """Run what is missing of a table or figure; interrupted and killed runs are resumed.
 
     kreiss reproduce 001/table1 --scale laptop --only "nnrnn*" --only "exprnn*" --seeds 3 --jobs 2
 
@@ -32,27 +32,28 @@ def reproduce(
     Parameters
     ----------
     name
-        An experiment of `kreiss list presets`, or one of its rows.
+        Experiment from `kreiss list presets`, or one of its rows.
     words
-        Settings that are to be different, such as --task.path FOLDER.
+        Settings to change, such as --task.path FOLDER.
     scale
-        paper, laptop, smoke, or another of the experiment's: a named difference from the published set-up.
+        Scale of the experiment: paper, the published set-up; laptop, smoke or another, a named difference from it.
     only
-        Names or patterns of rows; all by default.
+        Names or patterns of rows to run; all by default.
     seeds
-        Runs of every row; 3 by default, and as many as in the paper at its scale.
+        Runs per row; default 3, at scale paper as many as in the paper.
     jobs
-        Runs at a time, each a process with one thread.
+        Runs at a time, each in a process with one thread.
     ray
-        Address of a Ray cluster to run on instead ("local" starts one here; extra `ray`).
+        Address of a Ray cluster to run on ("local" starts one here; extra `ray`).
     again
-        Make runs again that diverged.
+        Rerun runs that diverged.
     results
-        Folder of results, one small file for each experiment.
+        Folder of results, one small file per experiment.
     runs
-        Folder of the runs with their checkpoints.
+        Folder of the runs and their checkpoints.
     """
-    from kreiss.experiments import EXPERIMENTS, experiment
+    from kreiss.experiments import EXPERIMENTS
+    from kreiss.experiments import experiment as experiment_named
     from kreiss.studies.places import Here, OnRay, Place
     from kreiss.studies.reproducing import reproduce as all_of
     from kreiss.training import config as settings_of
@@ -60,17 +61,18 @@ def reproduce(
     if name not in EXPERIMENTS and name.rpartition("/")[0] in EXPERIMENTS:
         name, _, row = name.rpartition("/")
         only = [row]
-    made = experiment(name)
+    experiment = experiment_named(name)
     named, changes = settings_of.words(words)
     if named:
         raise InputError(
             f"`kreiss reproduce` takes one experiment; got {named[0]!r} too. Write settings as --name value."
         )
     place: Place = Here(jobs) if ray is None else OnRay(ray)
-    count = seeds or (made.seeds if scale == "paper" else 3)
+    count = seeds or (experiment.seeds if scale == "paper" else 3)
     all_of(
-        made, scale, place, seeds=count, only=tuple(only or ()), changes=changes, folder=results, runs=runs, again=again
-    )
+        experiment, scale, place,
+        seeds=count, only=tuple(only or ()), changes=changes, folder=results, runs=runs, again=again,
+    )  # fmt: skip
     return 0
 
 
@@ -83,27 +85,27 @@ def report(
     results: Path = Path("results/experiments"),
     runs: Path = Path("runs/experiments"),
 ) -> int:
-    """Show what was reproduced beside the papers: one HTML file, Markdown tables, or tables inside a page.
+    """Compare results with those of the papers: one HTML file, Markdown tables, or tables inside a page.
 
     kreiss report 001/table1 -o report.html
 
     Parameters
     ----------
     names
-        Experiments, or folders of runs; by default every experiment of which something was run.
+        Experiments, or folders of runs; by default every experiment with results.
     scale
-        Only this scale; by default each at which something was run.
+        Scale to report; by default every scale with results.
     output
-        The HTML file; report.html by default. It needs nothing beside it.
+        Self-contained HTML file to write; default report.html.
     markdown
         Print Markdown tables instead.
     fill
-        Rewrite the tables between the marks of these pages: <!-- kreiss report 001/table1 laptop --> up to
-        <!-- end of report -->; `summary` makes one table over all, `of nnrnn` one of all that a model was run on.
+        Rewrite the tables of these pages, each between `<!-- kreiss report 001/table1 laptop -->` and
+        `<!-- end of report -->`; `summary` gives one table of all experiments, `of nnrnn` one of all runs of a model.
     results
         Folder of results.
     runs
-        Folder of the runs, from which learned structure is drawn.
+        Folder of the runs, for plots of learned structure.
     """
     from kreiss.report import tables
     from kreiss.studies.results import read_all
@@ -114,18 +116,18 @@ def report(
             tables.fill(path, lambda words: between_marks(words, known))
             print(path)
         return 0
-    found = _comparisons(names, scale, known)
+    comparisons = _comparisons(names, scale, known)
     if markdown:
-        print("\n".join(tables.table(one) for one in found))
+        print("\n".join(tables.table(comparison) for comparison in comparisons))
         return 0
     from kreiss.report import experiments
 
-    print(experiments.write(found, output or Path("report.html"), runs))
+    print(experiments.write(comparisons, output or Path("report.html"), runs))
     return 0
 
 
 def between_marks(words: Any, known: dict[str, Any]) -> str:
-    """What stands in a page for the words of a mark: `summary`, `of` and models, or an experiment and a scale."""
+    """The table for the words of a marker: `summary`, `of` and models, or an experiment and a scale."""
     from kreiss.experiments import experiment
     from kreiss.report.comparison import compare
     from kreiss.report.summary import of_models, summary
@@ -138,23 +140,24 @@ def between_marks(words: Any, known: dict[str, Any]) -> str:
 
 
 def _comparisons(names: tuple[str, ...], scale: str | None, known: dict[str, Any]) -> list[Any]:
-    """Experiments at scales at which something was run, or at the one asked for; and runs by their folders."""
-    from kreiss.experiments import EXPERIMENTS, experiment
+    """Comparisons of experiments at every scale with results, or at `scale`, and of runs by folder."""
+    from kreiss.experiments import EXPERIMENTS
+    from kreiss.experiments import experiment as experiment_named
     from kreiss.report.comparison import compare, compare_runs
 
     folders = [Path(name) for name in names if name not in EXPERIMENTS and Path(name).is_dir()]
     chosen = [name for name in names if Path(name) not in folders] or ([] if folders else list(EXPERIMENTS))
-    found = [compare_runs(folders)] if folders else []
+    comparisons = [compare_runs(folders)] if folders else []
     for name in chosen:
-        made = experiment(name)
+        experiment = experiment_named(name)
         if scale is not None and names:
-            check_name("scale", scale, made.scales)
-        at = [compare(made, one, known) for one in made.scales if scale in (None, one)]
-        some = {one.keys: one for one in reversed(at) if one.run}  # once, where two scales are the same set-up
-        found += reversed(some.values()) if some else [at[0]] if names else []
-    if not found:
-        raise InputError("there must be results to report; got none. Make some with `kreiss reproduce`.")
-    return found
+            check_name("scale", scale, experiment.scales)
+        at = [compare(experiment, level, known) for level in experiment.scales if scale in (None, level)]
+        some = {result.keys: result for result in reversed(at) if result.run}  # equal scales once
+        comparisons += reversed(some.values()) if some else [at[0]] if names else []
+    if not comparisons:
+        raise InputError("there must be results to report; got none. Run `kreiss reproduce` first.")
+    return comparisons
 
 
 def sweep(
@@ -167,31 +170,31 @@ def sweep(
     workers: Positive = 1,
     ray: str | None = None,
 ) -> int:
-    """Search settings of a row of an experiment (extra `sweep`); killed, the same command goes on.
+    """Search the settings of a row of an experiment (extra `sweep`); rerun the command to resume.
 
     kreiss sweep 001/table1/nnrnn-150 --grid nnrnn --trials 40 --workers 2 --out SWEEP
 
-    Trials that fall behind the median of the others at a validation are given up. The folder gets a journal, the best
-    settings as best.yaml, and a picture of all trials.
+    Trials that fall behind the median of the others at a validation are pruned. The folder holds a journal, the best
+    settings as best.yaml, and a plot of all trials.
 
     Parameters
     ----------
     preset
-        A row of `kreiss list presets`.
+        Row from `kreiss list presets`.
     words
-        Settings that are to be different in all trials, such as --steps 200.
+        Settings to change in all trials, such as --steps 200.
     out
         Folder of the search.
     scale
-        At which the row is run.
+        Scale at which the row is run.
     grid
-        What may be chosen: nnrnn or enrnn, the grids of the papers; rates, seven learning rates.
+        Values to search: nnrnn or enrnn, the grids of the papers; rates, seven learning rates.
     trials
-        How many, those before included.
+        Number of trials, including those already in the folder.
     workers
-        At a time, each a process with one thread.
+        Trials at a time, each in a process with one thread.
     ray
-        Address of a Ray cluster to run on instead ("local" starts one here; extra `ray`).
+        Address of a Ray cluster to run on ("local" starts one here; extra `ray`).
     """
     from kreiss.studies import sweeping
     from kreiss.training import config as settings_of
@@ -212,7 +215,7 @@ def _searched(study: Any, search: Any) -> int:
     states = [trial.state.name.lower() for trial in study.trials]
     counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     if "complete" not in states:
-        raise RunError(f"a trial must be completed for there to be a best; got {counted}. Ask for more --trials.")
+        raise RunError(f"at least one trial must be complete; got {counted}. Raise --trials.")
     (search.folder / "best.yaml").write_text(written(search.config(study.best_params)))
     print(f"{counted}; best {study.best_value:.6g}")
     for name, value in study.best_params.items():
@@ -220,5 +223,5 @@ def _searched(study: Any, search: Any) -> int:
     try:
         print(parallel_coordinates(study.trials, search.folder / "trials"))
     except MissingExtra as error:
-        print(f"no picture: {error}")
+        print(f"no plot: {error}")
     return 0

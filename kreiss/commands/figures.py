@@ -1,4 +1,4 @@
-"""What `kreiss figure` does: find or train the networks that a figure needs, draw it, write it."""
+"""`kreiss figure`: load or train the networks that a figure needs, draw it, write it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kreiss.errors import InputError, check_name
 
 Settings = dict[str, Any]
 
-# The same for all that are compared: P slower than the rest, and T decaying far faster than printed (1e-6 to 1e-4), so
-# that it goes where a task has no use for it.
+# The same for all compared networks: P learns more slowly than the rest, and T decays far faster than printed (1e-6 to
+# 1e-4), so that it vanishes where a task does not need it.
 ALIKE: Settings = {
     "hidden": 128,
     "orthogonal_lr": 1e-4,
@@ -19,7 +19,7 @@ ALIKE: Settings = {
     "optimiser.radius_penalty": 1e-4,
 }
 
-# role → (model, task, settings). Small and short: they show the kind of structure and not the published values.
+# role → (model, task, settings). Small and short: they show the kind of structure, not the published values.
 SHORT: dict[str, tuple[str, str, Settings]] = {
     "copy": ("nnrnn", "copy", {**ALIKE, "task.delay": 50, "steps": 2000, "lr": 5e-4}),
     "characters": ("nnrnn", "characters", {**ALIKE, "steps": 800, "batch": 32, "lr": 2e-3, "optimiser.clip_norm": 1.0}),
@@ -46,7 +46,7 @@ SHORT: dict[str, tuple[str, str, Settings]] = {
         {"task.length": 50, "hidden": 40, "model.short": 16, "steps": 1500, "batch": 50, "lr": 1e-3},
     ),
 }
-TITLES = {"characters": "characters of Shakespeare", "psmnist": "permuted 8 × 8 digits"}  # what the short runs read
+TITLES = {"characters": "characters of Shakespeare", "psmnist": "permuted 8 × 8 digits"}  # data of the short runs
 SPLITS = (0, 8, 16, 24, 32)  # short-term units of forty, for 003 Fig. 6
 CLAMPED: dict[str, str | float] = {
     "γ free": "free",
@@ -56,7 +56,7 @@ CLAMPED: dict[str, str | float] = {
 
 
 def show_list() -> int:
-    """Print every figure with what it needs."""
+    """Print every figure with the networks it needs."""
     from kreiss.report.figures import FIGURES
 
     for name, figure in FIGURES.items():
@@ -71,8 +71,8 @@ def make(name: str, networks: Sequence[str], out: Path, *, train: bool = False) 
     from kreiss.report.style import save
 
     check_name("figure", name, FIGURES)
-    given = dict(_pair(entry) for entry in networks)
-    roles, note = _filled(name, given, train)
+    paths = dict(_pair(entry) for entry in networks)
+    roles, note = _filled(name, paths, train)
     out.mkdir(parents=True, exist_ok=True)
     for path in save(figure(name, note=note, **roles), out / name.replace("/", "-")):
         print(path)
@@ -86,17 +86,17 @@ def _pair(entry: str) -> tuple[str, str]:
     return role, path
 
 
-def _filled(name: str, given: dict[str, str], train: bool) -> tuple[Settings, str]:
-    """Every role of a figure with what it needs, and a note where networks were trained for it."""
+def _filled(name: str, paths: dict[str, str], train: bool) -> tuple[Settings, str]:
+    """The network of every role of a figure, and a note if networks were trained for it."""
     from kreiss.networks import load
     from kreiss.report.figures import FIGURES
     from kreiss.tasks import Adding
 
-    wanted = FIGURES[name].roles
-    if "runs" in wanted:
-        return _compared(name, given, train)
-    roles: Settings = {role: load(path) for role, path in given.items()}
-    short = [role for role in wanted if train and role in SHORT and role not in roles]
+    needed = FIGURES[name].roles
+    if "runs" in needed:
+        return _compared(name, paths, train)
+    roles: Settings = {role: load(path) for role, path in paths.items()}
+    short = [role for role in needed if train and role in SHORT and role not in roles]
     roles.update({role: trained(role).model for role in short})
     if "enrnn" in roles:
         roles["inputs"] = Adding(50).train(0, 8, 0).inputs
@@ -113,36 +113,36 @@ def trained(role: str, **other: Any) -> Any:
 
 
 def said(role: str, name: str = "") -> str:
-    """How short the run of a role is, and how strongly T decays in it."""
+    """Size and length of the short run of a role, and the decay of T in it."""
     settings = SHORT[role][2]
     decay = settings.get("optimiser.coupling_decay")
-    told = f"; T decay {decay:g}" if decay else ""
+    decay_note = f"; T decay {decay:g}" if decay else ""
     title = name or TITLES.get(role, role)
-    return f"{title}: {settings['hidden']} units, {settings['steps']} updates, scaled down{told}"
+    return f"{title}: {settings['hidden']} units, {settings['steps']} updates, scaled down{decay_note}"
 
 
 def long_units(network: Any) -> int:
-    """How many of the units of an ENRNN are long-term ones; they come first."""
+    """The number of long-term units of an ENRNN; they come first."""
     from kreiss.analysis.network.dynamics import recurrent_layer
 
     layer: Any = recurrent_layer(network)
     return int(layer.sets["l0"].long)
 
 
-def _compared(name: str, given: dict[str, str], train: bool) -> tuple[Settings, str]:
-    """What the figures that compare runs need: curves of errors, or histories of gradients."""
+def _compared(name: str, paths: dict[str, str], train: bool) -> tuple[Settings, str]:
+    """Data of the figures that compare runs: error curves, or gradient histories."""
     from kreiss.training import read_records
 
     if name == "003/fig6":
-        records = {label: read_records(Path(path)) for label, path in given.items()}
-        if train and not given:
+        records = {label: read_records(Path(path)) for label, path in paths.items()}
+        if train and not paths:
             records = {f"{40 - s} / {s}": trained("enrnn", **{"model.short": s}).records for s in SPLITS}
-        return {label: _curve(rows) for label, rows in records.items()}, said("enrnn") if train and not given else ""
-    if train and not given:
+        return {label: _curve(rows) for label, rows in records.items()}, said("enrnn") if train and not paths else ""
+    if train and not paths:
         return {label: gradient_history(radius) for label, radius in CLAMPED.items()}, said(
             "gradients", "characters of Shakespeare"
         )
-    return {label: _gradients_of(path) for label, path in given.items()}, ""
+    return {label: _gradients_of(path) for label, path in paths.items()}, ""
 
 
 def _curve(records: list[Settings]) -> tuple[list[int], list[float]]:
@@ -151,7 +151,7 @@ def _curve(records: list[Settings]) -> tuple[list[int], list[float]]:
 
 
 def gradient_history(radius: str | float, moments: int = 5) -> Any:
-    """Gradients on characters at several moments of one short training, with γ free or clamped."""
+    """Gradients on characters at several points of one short training run, with γ free or clamped."""
     from tempfile import TemporaryDirectory
 
     from kreiss.analysis import GradientHistory
@@ -177,7 +177,7 @@ def gradient_history(radius: str | float, moments: int = 5) -> Any:
 
 
 def _gradients_of(path: str) -> Any:
-    """Gradients of a network that is given, and those that its training recorded where it is a run."""
+    """Gradients of a network, and those recorded in training if it is a run."""
     from kreiss.analysis import GradientHistory
     from kreiss.training.record import is_run
 
@@ -189,7 +189,7 @@ def _gradients_of(path: str) -> Any:
 
 
 def _measure(history: Any, update: int, path: Path) -> None:
-    """Add the gradients of a network: of its own loss where it is a run's, else of its last output."""
+    """Add the gradients of a network: of the task's loss if it is from a run, else of its last output."""
     from kreiss.analysis import dynamics
     from kreiss.commands.sources import GAUSSIAN, drive_of
     from kreiss.networks import load

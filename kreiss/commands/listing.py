@@ -18,13 +18,13 @@ app = cyclopts.App(name="list", help="List models, tasks, and presets: the exper
 def models(like: str = "") -> int:
     """List the networks that `--model` takes: constraint, number of parameters, cost per time step and reference.
 
-    N is hidden_size and I input_size; m reflections; s the size of the part that forgets and q = N − s; b angles; r
-    rotations. N complex units are 2N real numbers of the state.
+    N is hidden_size, I input_size, m the number of reflections, s the size of the part that forgets, q = N − s, b the
+    number of angles, r the number of rotations. N complex units are 2N real numbers in the state.
 
     Parameters
     ----------
     like
-        Only those whose row holds this text.
+        Show only rows that contain this text.
     """
     from rich.console import Console
     from rich.table import Table
@@ -47,7 +47,7 @@ def tasks(like: str = "") -> int:
     Parameters
     ----------
     like
-        Only those whose name or description holds this text.
+        Show only tasks whose name or description contains this text.
     """
     from kreiss.tasks import TASKS
 
@@ -61,14 +61,18 @@ def presets(like: str = "") -> int:
     Parameters
     ----------
     like
-        Only those whose name, title or model holds this text.
+        Show only rows whose name, title or model contains this text.
     """
     from kreiss.experiments import COMPUTED, EXPERIMENTS
 
-    for name, made in EXPERIMENTS.items():
-        rows = [row for row in made.rows if like.lower() in f"{name}/{row.name} {made.title} {row.label}".lower()]
+    for name, experiment in EXPERIMENTS.items():
+        rows = [
+            row
+            for row in experiment.rows
+            if like.lower() in f"{name}/{row.name} {experiment.title} {row.label}".lower()
+        ]
         if rows:
-            print(f"{name}  {made.title} ({made.place}; scales {', '.join(made.scales)})")
+            print(f"{name}  {experiment.title} ({experiment.place}; scales {', '.join(experiment.scales)})")
         for row in rows:
             print(f"  {name}/{row.name:24} {row.label:24} {_published(row)}".rstrip())
     for name, (place, title, command) in COMPUTED.items():
@@ -78,7 +82,7 @@ def presets(like: str = "") -> int:
 
 
 def _published(row: Any) -> str:
-    """The printed numbers of a row in a few words."""
+    """The published test metrics of a row in one line."""
     return ", ".join(
         f"{number.metric} {number.value:g}" + ("" if number.error is None else f" ± {number.error:g}")
         for number in row.published
@@ -87,26 +91,27 @@ def _published(row: Any) -> str:
 
 
 def _list(registry: Mapping[str, type], like: str) -> int:
-    for name, made in registry.items():
-        summary = (inspect.getdoc(made) or "").split("\n\n")[0].replace("\n", " ")
+    for name, cls in registry.items():
+        summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
         if like.lower() in name or like.lower() in summary.lower():
             print(f"{name:12} {summary}")
     return 0
 
 
 def show(name: str, *, scale: str = "paper") -> int:
-    """Show what a model, a task, an experiment, one of its rows or `config` is and what it can be told.
+    """Describe a model, a task, an experiment, one of its rows or `config`, with its options.
 
     Parameters
     ----------
     name
-        From `kreiss list`; `config` for the settings of every run.
+        Name from `kreiss list`, or `config` for the settings of every run.
     scale
-        Of an experiment: the published set-up, or a named difference from it.
+        Scale of a row: paper, the published set-up, or a named difference from it.
     """
     from kreiss.experiments import EXPERIMENTS, names
     from kreiss.layers import LAYERS
-    from kreiss.networks.recurrent import SET_BY_NETWORK
+    from kreiss.networks import NETWORKS
+    from kreiss.options import options_of
     from kreiss.tasks import TASKS
 
     if name == "config":
@@ -115,27 +120,29 @@ def show(name: str, *, scale: str = "paper") -> int:
         return _show_experiment(name)
     if name in names():
         return _show_row(name, scale)
-    if name in LAYERS:
-        return _show_class("model", LAYERS[name], SET_BY_NETWORK)
+    if name in NETWORKS:
+        return _show_class("model", LAYERS.get(name, NETWORKS[name]), NETWORKS[name].options(name))
     if name in TASKS:
-        return _show_class("task", TASKS[name], ())
-    raise unknown_name("name", name, ["config", *LAYERS, *TASKS, *EXPERIMENTS, *names()])
+        return _show_class("task", TASKS[name], options_of(TASKS[name]))
+    raise unknown_name("name", name, ["config", *NETWORKS, *TASKS, *EXPERIMENTS, *names()])
 
 
 def _show_experiment(name: str) -> int:
     from kreiss.catalogue import short
-    from kreiss.experiments import experiment
+    from kreiss.experiments import experiment as experiment_named
 
-    made = experiment(name)
-    print(f"{made.title}\n{short(made.paper)}, {made.place}; {made.metric} on {made.split}")
-    for heading, text in (("claim", made.claim), ("note", made.note)):
+    experiment = experiment_named(name)
+    print(
+        f"{experiment.title}\n{short(experiment.paper)}, {experiment.place}; {experiment.metric} on {experiment.split}"
+    )
+    for heading, text in (("claim", experiment.claim), ("note", experiment.note)):
         if text:
             print(f"{heading}: {text}")
     print("\nRows:")
-    for row in made.rows:
+    for row in experiment.rows:
         print(f"  {row.name:24} {row.label:24} {_published(row)}".rstrip())
     print("\nScales:")
-    for scale, chosen in made.scales.items():
+    for scale, chosen in experiment.scales.items():
         print(f"  {scale}: {chosen.about}")
     return 0
 
@@ -145,35 +152,38 @@ def _show_row(name: str, scale: str) -> int:
     from kreiss.experiments import row as named
     from kreiss.studies.jobs import differences
 
-    made, row = named(name)
-    check_name("scale", scale, made.scales)
-    print(f"{row.label}: {made.title}\n{short(made.paper)}, {made.place}" + ("; not in the paper" if row.ours else ""))
+    experiment, row = named(name)
+    check_name("scale", scale, experiment.scales)
+    print(
+        f"{row.label}: {experiment.title}\n{short(experiment.paper)}, {experiment.place}"
+        + ("; not in the paper" if row.ours else "")
+    )
     for number in row.published:
         error = "" if number.error is None else f" ± {number.error:g}"
-        failed = "" if number.failed is None else f", {number.failed} of {made.seeds} runs failed"
+        failed = "" if number.failed is None else f", {number.failed} of {experiment.seeds} runs failed"
         print(f"published: {number.split} {number.metric} {number.value:g}{error}{failed}")
     if row.parameters:
         ours = f"; {row.counted:,} as we count" if row.counted else ""
         print(f"published parameters: {row.parameters:,.0f}{ours}")
-    for text in (*row.columns, row.note, made.note):
+    for text in (*row.columns, row.note, experiment.note):
         if text:
             print(f"- {text}")
     print("\nSettings:")
-    for key, value in made.settings(row, scale).items():
+    for key, value in experiment.settings(row, scale).items():
         print(f"  --{key.replace('_', '-')} {value}")
     if scale != "paper":
-        print(f"\nDifference of scale {scale}: {made.scales[scale].about}")
-        for key, (paper, here) in differences(made, row, scale).items():
+        print(f"\nDifference of scale {scale}: {experiment.scales[scale].about}")
+        for key, (paper, here) in differences(experiment, row, scale).items():
             print(f"  {key}: {paper} → {here}")
     return 0
 
 
-def _show_class(section: str, made: type, own: tuple[str, ...]) -> int:
-    from kreiss.options import NOTHING, options_of
+def _show_class(section: str, cls: type, options: Mapping[str, Any]) -> int:
+    from kreiss.options import NOTHING
 
-    print(inspect.getdoc(made))
+    print(inspect.getdoc(cls))
     print("\nSettings:")
-    for name, option in options_of(made, without=own).items():
+    for name, option in options.items():
         default = "" if option.default is NOTHING else f" = {option.default!r}"
         print(f"  --{section}.{name}{default}")
     return 0
@@ -197,5 +207,5 @@ def _show_config() -> int:
 def _show_field(name: str, short: str, field: Any) -> None:
     also = f" (or --{short.replace('_', '-')})" if short else ""
     choices = ", ".join(get_args(field.annotation)) if get_origin(field.annotation) is Literal else ""
-    said = "; ".join(part for part in (field.description, choices) if part)
-    print(f"  --{name.replace('_', '-')}{also} = {field.default!r}  {said}".rstrip())
+    text = "; ".join(part for part in (field.description, choices) if part)
+    print(f"  --{name.replace('_', '-')}{also} = {field.default!r}  {text}".rstrip())

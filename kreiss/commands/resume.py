@@ -18,33 +18,33 @@ def resume(
     quiet: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Continue a run that was interrupted or killed, as if nothing had happened.
+    """Resume a run that was interrupted or killed, as if it had never stopped.
 
     A run that was killed before its first checkpoint starts again. Task, model, seed, batch and the optimiser's name
-    stay as they are.
+    cannot be changed.
 
     Parameters
     ----------
     run
-        Its folder.
+        Folder of the run.
     words
-        Settings that are to be different from now on, such as --steps 3000 or --lr 1e-4.
+        Settings to change from here on, such as --steps 3000 or --lr 1e-4.
     checkpoint
-        The one to continue from.
+        Checkpoint to resume from.
     repair
-        Leave out records that are damaged, and take settings that are from the checkpoint.
+        Drop damaged records and restore damaged settings from the checkpoint.
     quiet
-        Say nothing.
+        Print nothing.
     json
-        Say everything as JSON lines.
+        Print JSON lines.
     """
     from kreiss.training import config as settings_of
     from kreiss.training import fitting
 
-    named, given = settings_of.words(words)
+    named, changes = settings_of.words(words)
     if named:
         raise InputError(f"`kreiss resume` takes one run; got {named[0]!r} too. Write settings as --name value.")
-    return exit_code(fitting.resume(run, given, which=checkpoint, repair=repair, show=display(quiet, json)))
+    return exit_code(fitting.resume(run, changes, which=checkpoint, repair=repair, show=display(quiet, json)))
 
 
 def evaluate(
@@ -54,22 +54,24 @@ def evaluate(
     batch: Positive = 100,
     json: Flag = False,
 ) -> int:
-    """Measure a trained network on held-out data.
+    """Evaluate a trained network on held-out data.
 
     kreiss eval RUN
+
     kreiss eval RUN --task.delay 400
+
     kreiss eval model.safetensors copy --task.delay 200
 
     Parameters
     ----------
     model
-        The folder of a run, whose best validation is taken, or a file of `kreiss.save`.
+        Folder of a run, whose best checkpoint is used, or a file of `kreiss.save`.
     words
-        The task and its options; by default those of the run.
+        Task and its options; by default those of the run.
     split
-        The held-out set.
+        Held-out set.
     batch
-        Sequences at a time; the result does not depend on it.
+        Batch size; the result does not depend on it.
     json
         Print JSON.
     """
@@ -83,15 +85,15 @@ def evaluate(
     from kreiss.training.record import is_run
     from kreiss.training.record import settings_of as settings_of_run
 
-    named, given = settings_of.words(words)
+    named, options = settings_of.words(words)
     network = load(model)
     sources = [settings_of_run(model)] if is_run(model) else []
-    config = settings_of.resolved(*sources, only_task(named), given)
+    config = settings_of.resolved(*sources, only_task(named), options)
     if is_run(model):
         provenance.check_there(model, config)
     task = make_task(config)
     if is_run(model):
-        _check_data(model, task, chosen={"task.name": named, **settings_of.dotted(given)})
+        _check_data(model, task, chosen={"task.name": named, **settings_of.dotted(options)})
     metrics, without = measured(network, task, split, batch=batch), task.baseline()
     if json:
         print(dumps({"split": split, **metrics}))
@@ -105,7 +107,7 @@ def evaluate(
 
 
 def _check_data(run: Path, task: Any, chosen: dict[str, Any]) -> None:
-    """Data must be those of the run, unless others were named; then a line says that they are others."""
+    """Raise if the data are not those of the run; if others were named, only print that they differ."""
     from kreiss.storage.identity import ABOUT, read_document
     from kreiss.training import provenance
 

@@ -22,7 +22,7 @@ def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
     Parameters
     ----------
     folder
-        Where they lie; runs inside runs are found too.
+        Folder to search, with its subfolders.
     json
         Print JSON lines.
     """
@@ -36,8 +36,8 @@ def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
     paths = _runs(folder)
     rows, damaged = [_row(path) for path in paths], [damage(path) for path in paths]
     if json:
-        for row, said in zip(rows, damaged, strict=True):
-            print(dumps({**row, "damage": said} if said else row))
+        for row, sentences in zip(rows, damaged, strict=True):
+            print(dumps({**row, "damage": sentences} if sentences else row))
         return 0
     if not rows:
         print(f"no runs in {folder}")
@@ -48,7 +48,7 @@ def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     Console(width=None if Console().is_terminal else 160).print(table)
-    for sentence in (sentence for said in damaged for sentence in said):
+    for sentence in (sentence for sentences in damaged for sentence in sentences):
         print(f"damaged: {sentence}")
     return 0
 
@@ -63,18 +63,18 @@ def _row(path: Path) -> dict[str, Any]:
     from kreiss.training.record import METRICS, history, read_status
 
     settings, status = _settings(path), read_status(path)
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "run": str(path), "task": settings.get("task.name"), "model": settings.get("model.name"),
         "state": status["state"], "update": f"{status['update']}/{settings.get('steps', '?')}",
     }  # fmt: skip
     for split in ("valid", "test"):
         last = [record for record in history(path, METRICS).records if record.get("split") == split]
-        found[split] = next((value for name, value in last[-1].items() if name not in SAID), None) if last else None
-    return found
+        row[split] = next((value for name, value in last[-1].items() if name not in SAID), None) if last else None
+    return row
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """By dotted name; none where they are damaged."""
+    """Settings by dotted name; empty if damaged."""
     from kreiss.training.config import dotted
     from kreiss.training.record import settings_of
 
@@ -93,12 +93,12 @@ def _cell(value: Any) -> str:
 
 @app.command
 def show(run: Path) -> int:
-    """Show settings, surroundings, state and results of a run.
+    """Show settings, environment, state and results of a run.
 
     Parameters
     ----------
     run
-        Its folder.
+        Folder of the run.
     """
     from kreiss.training.record import METRICS, damage, history, read_status
 
@@ -115,7 +115,7 @@ def show(run: Path) -> int:
 
 
 def _about(run: Path) -> dict[str, Any]:
-    """Who a run is and where it ran; nothing where that is damaged."""
+    """Identity and environment of a run; empty if damaged."""
     from kreiss.storage.identity import ABOUT, read_document
 
     try:
@@ -131,16 +131,16 @@ def rm(*run: Path, yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative
     Parameters
     ----------
     run
-        Their folders.
+        Folders of the runs.
     yes
-        Do not ask.
+        Remove without asking.
     """
     from kreiss.training.record import read_status, remove
 
     for path in run:
         _check(path)
         if read_status(path)["state"] == "running":
-            raise InputError(f"a run must have ended to be removed; got {path}, which is running. End it first.")
+            raise InputError(f"a run must have ended to be removed; got {path}, which is running. Stop it first.")
     for path in run:
         if yes or input(f"remove {path}? [y/N] ").strip().lower() in ("y", "yes"):
             remove(path)

@@ -1,4 +1,4 @@
-"""What a path holds: a matrix, a network, or a run with its task and its history."""
+"""What `kreiss analyze` reads: a matrix, a network, or a run with its task and its history."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kreiss.errors import InputError, RunError
 if TYPE_CHECKING:
     from kreiss.report.findings import Finding
 
-SEQUENCES = 4  # of the task that drive a network
-LONGEST = 2500  # steps of them that are followed
+SEQUENCES = 4  # of the task, as input of a network
+LONGEST = 2500  # steps of such a sequence
 GAUSSIAN = "driven by Gaussian input of variance 1"
 
 
@@ -21,9 +21,9 @@ class Source(NamedTuple):
 
     Attributes:
         title: its name.
-        about: one paragraph: what it is, and how it is looked at.
-        findings: made when they are asked for.
-        note: a line for the terminal, where other input is used than the run's own.
+        about: one paragraph: what it is, and how it is driven.
+        findings: computed as they are consumed.
+        note: a line for the terminal, if the input is not the run's own.
     """
 
     title: str
@@ -52,14 +52,14 @@ def _of_network(path: Path, name: str, part: str) -> Source:
     _check_there(path)
     network = load(path)
     drive, why_not = drive_of(network, path)
-    said = f"driven by {drive.said}" if drive else GAUSSIAN
-    about = f"{described(network, said)} {why_not}".rstrip()
+    driven = f"driven by {drive.said}" if drive else GAUSSIAN
+    about = f"{described(network, driven)} {why_not}".rstrip()
     note = "" if drive or part not in (*NETWORK_PARTS, "all") else f"{GAUSSIAN}: {why_not}"
     return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)), note)
 
 
 def _run_of(path: Path) -> Path | None:
-    """The folder of the run that `path` is, or lies in."""
+    """The run folder that `path` is, or is in."""
     from kreiss.training.record import is_run
 
     return next((place for place in (path, path.parent) if is_run(place)), None)
@@ -88,13 +88,13 @@ def _history(folder: Path) -> Iterator[Finding]:
 
     try:
         without = make_task(read_config(folder)).baseline().get("loss")
-    except (ValueError, OSError, RunError):  # data that are not here, a task that is not ours
+    except (ValueError, OSError, RunError):  # missing data, or an unregistered task
         without = None
     return run_findings(read_records(folder), read_spectra(folder), without)
 
 
 def drive_of(network: Any, path: Path) -> tuple[Any, str]:
-    """Held-out sequences of a run's task with its loss; or nothing, and a sentence why."""
+    """Held-out sequences of a run's task with its loss; or None, and the reason."""
     from kreiss.report.network_findings import Drive
     from kreiss.storage.identity import ABOUT, read_document
     from kreiss.training.planning import make_task
@@ -111,11 +111,11 @@ def drive_of(network: Any, path: Path) -> tuple[Any, str]:
         check_same(folder, task, read_document(folder / ABOUT))
         batch = next(iter(task.held_out("valid", SEQUENCES)))
     except (ValueError, OSError, RunError) as error:
-        return None, f"The run's own data could not be had: {error}"
+        return None, f"The run's own data were unavailable: {error}"
     embedding = getattr(network, "embedding", None)
     inputs = batch.inputs if embedding is None else embedding(batch.inputs).detach()
     if len(inputs) > LONGEST:
-        return None, f"The sequences of {config.task.name} are longer than the {LONGEST} steps that are followed."
+        return None, f"The sequences of {config.task.name} are longer than {LONGEST} steps."
     network.eval()
 
     def loss(hidden: Any) -> Any:

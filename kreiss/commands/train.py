@@ -28,11 +28,11 @@ def train(
     Parameters
     ----------
     words
-        The task, and settings by dotted name.
+        Task, and settings by dotted name.
     preset
-        Start from these published settings; `kreiss list presets` lists them.
+        Published settings to start from; `kreiss list presets` lists them.
     config
-        A YAML or TOML file of settings with the same names.
+        YAML or TOML file of settings with the same names.
     out
         Folder of the run; by default a new one in runs/.
     resume
@@ -64,7 +64,7 @@ def train(
 
 
 def _flags() -> Iterator[inspect.Parameter]:
-    """One keyword for every setting with a short name, with the type and description that it has there."""
+    """One keyword for every setting with a short name, with its type and description."""
     sections: dict[str, Any] = {name: Config.model_fields[name].annotation for name in SECTIONS}
     sections["model"] = RecurrentSettings
     for short, dotted in SHORT.items():
@@ -77,7 +77,7 @@ def _flags() -> Iterator[inspect.Parameter]:
 
 
 def _flag(name: str, field: Any) -> inspect.Parameter:
-    """A keyword that is None unless it is passed: what a file or preset says then holds."""
+    """A keyword that is None unless passed, so that the value of a file or preset holds."""
     default = field.default if field.default not in (None, ()) else None
     text = f"{field.description[0].upper()}{field.description[1:]}."
     help = text if default is None else f"{text} Default: {default}."
@@ -86,7 +86,7 @@ def _flag(name: str, field: Any) -> inspect.Parameter:
 
 
 def _plain(kind: Any) -> Any:
-    """A type as the command line takes it: several values as a list, bounds left to the settings themselves."""
+    """A type as the command line takes it: several values as a list; the settings check bounds."""
     if get_origin(kind) is tuple:
         return list[get_args(kind)[0]]  # type: ignore[misc]
     return kind

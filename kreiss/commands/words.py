@@ -1,4 +1,4 @@
-"""What several verbs share: kinds of arguments, the name of a task among words, a new folder, how a run ended."""
+"""Shared by several verbs: argument types, the task among the words, a new folder, the exit code of a run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Flag = Annotated[bool, Parameter(negative=())]
 
 
 def display(quiet: bool, json: bool) -> str:
-    """The kind of display that two flags ask for."""
+    """The kind of display for two flags."""
     return "json" if json else "quiet" if quiet else "auto"
 
 
 def only_task(named: list[str]) -> dict[str, str]:
-    """The task among the words of a command line, as a setting; none if there is none."""
+    """The task among the words of a command line, as a setting; empty if there is none."""
     if len(named) > 1:
         raise InputError(f"there must be one task; got {' '.join(named)!r}. Write settings as --name value.")
     return {"task": named[0]} if named else {}
 
 
 def new_folder(*parts: str) -> Path:
-    """A folder in runs/ that is not there yet."""
+    """A folder in runs/ that does not exist yet."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("several processes must write to one folder; got none. Name it with --out.")
     stem = "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
@@ -39,5 +39,5 @@ def new_folder(*parts: str) -> Path:
 
 
 def exit_code(run: Any) -> int:
-    """Of a run that finished or was interrupted."""
+    """The exit code of a run: 130 if it was interrupted."""
     return 130 if run.state == "interrupted" else 0

@@ -6,9 +6,9 @@ from kreiss.errors import check_name
 from kreiss.experiments import enrnn, nnrnn
 from kreiss.experiments.parts import Experiment, Published, Row, Scale
 
-EXPERIMENTS: dict[str, Experiment] = {made.name: made for made in (*nnrnn.EXPERIMENTS, *enrnn.EXPERIMENTS)}
+EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in (*nnrnn.EXPERIMENTS, *enrnn.EXPERIMENTS)}
 COMPUTED = {**nnrnn.COMPUTED, **enrnn.COMPUTED}
-"""What is computed and not trained: name → where it stands, what it is, what makes it."""
+"""What is computed and not trained: name → place in the paper, title, command."""
 
 SCALES = ("paper", "laptop", "smoke")
 """Scales that every experiment has."""
@@ -35,13 +35,13 @@ def row(name: str) -> tuple[Experiment, Row]:
         1.47
     """
     check_name("preset", name, names())
-    found = EXPERIMENTS[name.rpartition("/")[0]]
-    return found, found.row(name.rpartition("/")[2])
+    experiment = EXPERIMENTS[name.rpartition("/")[0]]
+    return experiment, experiment.row(name.rpartition("/")[2])
 
 
 def names() -> list[str]:
     """Full names of all rows."""
-    return [f"{made.name}/{one.name}" for made in EXPERIMENTS.values() for one in made.rows]
+    return [f"{experiment.name}/{row.name}" for experiment in EXPERIMENTS.values() for row in experiment.rows]
 
 
 __all__ = ["COMPUTED", "EXPERIMENTS", "SCALES", "Experiment", "Published", "Row", "Scale", "experiment", "names", "row"]

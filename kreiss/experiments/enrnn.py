@@ -30,7 +30,7 @@ CHARACTERS = {
 
 
 def _coded(task: dict[str, Any], lr: float, orthogonal_lr: float) -> dict[str, Any]:
-    """ENRNN as in its authors' code; 0.9 is what TensorFlow's RMSprop smooths by."""
+    """ENRNN as in its authors' code; 0.9 is the decay of TensorFlow's RMSprop."""
     plain = {name: value for name, value in task.items() if name != "clip_norm"}
     return {**plain, **ENRNN, "optimiser": "rmsprop", "optimiser.alpha": 0.9, "lr": lr, "orthogonal_lr": orthogonal_lr}
 
@@ -42,7 +42,7 @@ def negatives(long: int) -> int:
 
 # ---------------------------------------------------------------- scales
 
-OWN = ("orthogonal_lr", "optimiser.alpha")  # what the optimiser of one network has and that of the others has not
+OWN = ("orthogonal_lr", "optimiser.alpha")  # settings of the optimiser of ENRNN alone
 SMOKE = {"hidden": 8, "batch": 4, "steps": 2, "eval_every": 2, "eval_batch": 50}
 HELD_OUT = {"task.valid_sequences": 20, "task.test_sequences": 20}
 ADDING_SCALES = {
@@ -243,7 +243,7 @@ EXPERIMENTS = (
     ),
 )  # fmt: skip
 
-# what is computed from one trained network: name → where it stands, what it is, what makes it
+# what is computed from one trained network: name → place in the paper, title, command
 COMPUTED = {
     "003/fig4": ("Fig. 4", "Gradient map of the short-term state", "kreiss figure 003/fig4 --train"),
     "003/fig5": ("Fig. 5", "Gradient map of the long-term state", "kreiss figure 003/fig5 --train"),

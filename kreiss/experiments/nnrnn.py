@@ -423,7 +423,7 @@ EXPERIMENTS = (
                CHARACTER_SCALES),
 )  # fmt: skip
 
-# what is computed and not trained: name → where it stands, what it is, what makes it
+# what is computed and not trained: name → place in the paper, title, command
 COMPUTED = {
     "001/fig1a": ("Fig. 1(a)", "The Schur form Θ(α, β, d) and its modes", "kreiss figure 001/fig1a"),
     "001/fig1b": ("Fig. 1(b)", "Transients of Θ(α, β, 0)", "kreiss figure 001/fig1b"),

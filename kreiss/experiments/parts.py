@@ -1,4 +1,4 @@
-"""What an experiment is made of: rows with settings and published values, and scales at which they can be run."""
+"""The parts of an experiment: rows with settings and published values, and scales at which they can be run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNITS, PARAMETERS = "equal units", "equal parameters"
 
 @dataclass(frozen=True)
 class Published:
-    """A number as it is printed.
+    """A published number.
 
     Args:
         metric: as the task names it.
@@ -40,9 +40,9 @@ class Row:
         settings: of the published set-up, as `kreiss train` takes them.
         columns: the comparisons it belongs to, such as "equal units".
         published: its numbers; none for a curve.
-        parameters: trained parameters as published, rounded as it is there.
-        counted: our exact count, where the published one cannot be had from the published sizes.
-        ours: whether the paper does not have it, and it is here to be compared.
+        parameters: trained parameters as published, with the paper's rounding.
+        counted: our exact count, if the published one does not follow from the published sizes.
+        ours: whether it is not in the paper, but added for comparison.
         note: what is ambiguous in the paper or differs from it.
         scaled: scale → settings that change for this row alone.
     """
@@ -65,9 +65,9 @@ class Scale:
 
     Args:
         about: the difference in a sentence.
-        changes: settings that are different.
+        changes: settings that differ.
         sizes: published hidden size → hidden size at this scale; equal sizes stay equal, matched ones matched.
-        drops: settings of the rows that do not hold at this scale.
+        drops: settings of the rows that do not apply at this scale.
     """
 
     about: str
@@ -83,7 +83,7 @@ class Experiment:
     Args:
         name: paper/place, such as "001/table1".
         paper: key of the reference in `kreiss.catalogue`.
-        place: where it stands.
+        place: where it is in the paper.
         title: what it shows, in a sentence.
         metric: what is compared.
         rows: in the order of the paper.

@@ -1,4 +1,4 @@
-"""Recurrent layers with the contract of `torch.nn.RNN`, one architecture per file."""
+"""Recurrent layers with the interface of `torch.nn.RNN`, one architecture per file."""
 
 from torch import nn
 

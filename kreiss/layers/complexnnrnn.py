@@ -12,7 +12,7 @@ from kreiss.sets.schur import STRENGTH
 
 
 class ComplexNNRNN(ComplexLayer):
-    """A complex network whose recurrent matrix has chosen eigenvalues and a free non-normal part.
+    """A complex network whose recurrent matrix has prescribed eigenvalues and a free non-normal part.
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V = P(Λ + T)P*, Λ = diag(γe^{iθ}).
 
@@ -20,7 +20,7 @@ class ComplexNNRNN(ComplexLayer):
     V `weight_hh_l{k}` (its real 2N×2N form), U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. See
     `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
-    Reference: Kerg et al. (2019), eqs. (1) and (5) with a complex Schur form, which their discussion proposes first.
+    Reference: Kerg et al. (2019), eqs. (1) and (5) with a complex Schur form, proposed in their discussion.
 
     Differs from `NNRNN`: the Schur form of a complex matrix is triangular, so eigenvalues are γe^{iθ} exactly without
     2×2 blocks and need not come in conjugate pairs.
@@ -28,7 +28,7 @@ class ComplexNNRNN(ComplexLayer):
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
         radius: "free", or the modulus of every eigenvalue.
-        strength: size of T at the start "delay_line" or "random_coupling".
+        strength: scale of T for the initialisers "delay_line" and "random_coupling".
         init: of P, "henaff", "cayley", "random" or "identity", with T = 0; or "delay_line" or "random_coupling".
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 

@@ -1,4 +1,4 @@
-"""The eigenvalue normalized network."""
+"""The eigenvalue-normalised network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kreiss.sets import LongShort
 
 
 class ENRNN(RecurrentLayer):
-    """A network of two states: one keeps what it has seen, the other forgets it.
+    """A network with a long-term and a short-term part of the state.
 
     h_t = modReLU(W h_{t−1} + U x_t; b), h = (h_L, h_S), W = [[W_L, W_C], [0, W_S]], W_L orthogonal, W_S = T/(ρ(T) + ε).
 
@@ -29,12 +29,12 @@ class ENRNN(RecurrentLayer):
     Args:
         short: size of h_S; default two fifths of hidden_size.
         coupled: whether h_L reads h_S through W_C.
-        epsilon: ε ≥ 0; the paper runs 0.
-        orthogonal: how W_L is held, a method of `kreiss.Orthogonal`; the paper's is "scaled_cayley".
-        negative: how many −1s the scaled Cayley transform has; default half of the size of W_L.
-        coupling: start of W_C, "glorot" or "orthogonal" (the paper's on characters).
-        identity_input: U of the first layer is the identity and is not trained; input_size must be hidden_size (the
-            paper's set-up on characters, over a linear embedding).
+        epsilon: ε ≥ 0; 0 in the paper.
+        orthogonal: how W_L is parametrized, a method of `kreiss.Orthogonal`; in the paper "scaled_cayley".
+        negative: number of −1s in the scaled Cayley transform; default half of the size of W_L.
+        coupling: initialiser of W_C, "glorot" or "orthogonal" (the paper, on characters).
+        identity_input: fix U of the first layer to the identity; input_size must be hidden_size (the set-up of the
+            paper on characters, after a linear embedding).
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
@@ -95,7 +95,7 @@ class ENRNN(RecurrentLayer):
             weight.requires_grad_(False)
 
     def _identity_weights(self) -> list[nn.Parameter]:
-        """U of the first layer, both directions, where it is fixed."""
+        """U of the first layer, in both directions, if it is fixed."""
         names = ("weight_ih_l0", "weight_ih_l0_reverse") if self.identity_input else ()
         return [self._parameters[name] for name in names if name in self._parameters]  # type: ignore[misc]
 

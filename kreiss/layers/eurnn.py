@@ -16,11 +16,11 @@ SMALLEST_OF_FEW_LAYERS = 512
 """The same for up to `FEW_LAYERS` layers of rotations."""
 FEW_LAYERS = 4
 UNITS_PER_LAYER = 48
-"""Units per layer of rotations from which a single step is faster too, which decides over long sequences."""
+"""Units per layer of rotations from which a single step is also faster, which matters for long sequences."""
 
 
 def smallest_structured(layers: int | None) -> int:
-    """Units from which V is applied as a product, of so many layers or, for None, FFT-style."""
+    """Units from which V is applied as a product of this many layers or, for None, FFT-style."""
     if layers is None:
         return SMALLEST_STRUCTURED
     return max(SMALLEST_OF_FEW_LAYERS if layers <= FEW_LAYERS else SMALLEST_STRUCTURED, UNITS_PER_LAYER * layers)
@@ -36,18 +36,18 @@ class EURNN(ComplexLayer):
     real 2N×2N form), U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. See `kreiss.layers.contract.complex.ComplexLayer` for
     complex states as pairs of reals.
 
-    Reference: Jing et al. (2017). Tunable: layers rotate neighbours by turns; N layers are all unitary matrices.
-    FFT-style: log₂ N layers of distances 1, 2, 4, ….
+    Reference: Jing et al. (2017). Tunable: layers rotate alternating neighbours; N layers reach all unitary
+    matrices. FFT-style: log₂ N layers of distances 1, 2, 4, ….
 
-    Differs: the phase stands in the first column of a rotation instead of its first row, because otherwise D repeats
-    the phases of the last layer and N layers do not reach every unitary matrix. FFT-style takes any N; entries without
-    a partner stay. The state starts at zero (or `hx`) and is not trained.
+    Differs: the phase is in the first column of a rotation instead of its first row, because otherwise D duplicates the
+    phases of the last layer and N layers do not reach every unitary matrix. FFT-style allows any N; entries without a
+    partner are left unchanged. The initial state is zero (or `hx`) and is not trained.
 
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
         capacity: m, the number of layers of the tunable form (the paper's L); default 2.
-        fft: whether the FFT-style form is meant, which has no capacity to choose.
-        structured: whether V is applied as a product; by default where that is faster.
+        fft: whether to use the FFT-style form, which has no capacity.
+        structured: whether V is applied as a product; by default if that is faster.
         init: "random" (all angles uniform), "henaff" or "identity".
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 

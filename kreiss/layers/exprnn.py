@@ -1,4 +1,4 @@
-"""The network with an orthogonal recurrent matrix through the exponential map."""
+"""The network with an orthogonal recurrent matrix, parametrized by the exponential map."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ExpRNN(RecurrentLayer):
 
     Reference: Lezcano-Casado & Martínez-Rubio (2019), eq. (3); trivializations, Lezcano-Casado (2019).
 
-    Differs: by default V is held by a trivialization with the Cayley retraction, which starts at the
-    same matrix and is two to three times faster; `orthogonal="expm"` is the paper's own map.
+    Differs: by default V is parametrized by a trivialization with the Cayley retraction, which has the
+    same initial matrix and is two to three times faster; `orthogonal="expm"` is the map of the paper.
 
     Args:
-        orthogonal: how V is held, a method of `kreiss.Orthogonal`.
+        orthogonal: how V is parametrized, a method of `kreiss.Orthogonal`.
         retraction: r of a trivialization, "cayley" (the default) or "exp". With "exp" and `kreiss.rebase_every` this is
             dtriv: the base point B moves to V every K optimiser steps.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
@@ -48,12 +48,12 @@ class ExpRNN(RecurrentLayer):
         init: str = "henaff",
         **options: Unpack[LayerOptions],
     ) -> None:
-        given: dict[str, Any] = {} if retraction is None else {"retraction": retraction}
+        method_options: dict[str, Any] = {} if retraction is None else {"retraction": retraction}
         super().__init__(
             input_size,
             hidden_size,
             num_layers,
-            make_set=partial(Orthogonal, hidden_size, orthogonal, **given),
+            make_set=partial(Orthogonal, hidden_size, orthogonal, **method_options),
             nonlinearity=nonlinearity,
             init=init,
             **options,

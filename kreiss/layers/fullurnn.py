@@ -16,22 +16,22 @@ class FullURNN(ComplexLayer):
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V*V = I; V ← (I + λ/2·S)⁻¹(I − λ/2·S)V, S = GV* − VG*, for the gradient G.
 
-    Symbols: V `weight_hh_l{k}` (its real 2N×2N form), λ the learning rate of `kreiss.optim.Stiefel`, which takes that
-    step; U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. `unitary_l{k}` are N² numbers around a base point. See
+    Symbols: V `weight_hh_l{k}` (its real 2N×2N form), λ the learning rate of `kreiss.optim.Stiefel`, which makes that
+    step; U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. `unitary_l{k}` are N² parameters around a base point. See
     `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
     Reference: Wisdom et al. (2016); Hyland & Rätsch (2017).
 
-    Differs: V is held as B·Cayley(A) with a base point B, so any other optimiser trains it too and keeps it unitary;
-    with `Stiefel`, which moves B at every step, it is the published multiplicative update. The base point is polished
-    when it moves, so rounding does not add up. The state starts at zero (or `hx`) and is not trained.
+    Differs: V is parametrized as B·Cayley(A) with a base point B, so any other optimiser also keeps it unitary; with
+    `Stiefel`, which moves B at every step, this is the published multiplicative update. The base point is projected
+    when it moves, so rounding errors do not accumulate. The initial state is zero (or `hx`) and is not trained.
 
     `unitary="expm"` is the network of Hyland & Rätsch (2017): V = exp(Σ ν_j T_j) over a basis T_j of the Lie algebra
-    u(N), with the N² numbers ν_j in `unitary_l{k}`, trained by any optimiser but `Stiefel`.
+    u(N), with the N² parameters ν_j in `unitary_l{k}`, trained by any optimiser but `Stiefel`.
 
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
-        unitary: how V is held, "trivialization" or "expm".
+        unitary: how V is parametrized, "trivialization" or "expm".
         init: "random" (Haar), "henaff", "cayley" or "identity".
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
@@ -56,7 +56,7 @@ class FullURNN(ComplexLayer):
         init: str = "random",
         **options: Unpack[LayerOptions],
     ) -> None:
-        check_name("way to hold V", unitary, ("trivialization", "expm"))
+        check_name("parametrization of V", unitary, ("trivialization", "expm"))
         super().__init__(
             input_size,
             hidden_size,

@@ -14,7 +14,7 @@ from kreiss.sets.schur import STRENGTH
 
 
 class GatedNNRNN(GatedLayer):
-    """A recurrent matrix with chosen eigenvalues and a non-normal part, with gates that forget.
+    """A gated network whose recurrent matrix has prescribed eigenvalues and a free non-normal part.
 
     h_t = g_t ⊙ h_{t−1} + (1 − g_t) ⊙ c_t,
     c_t = modReLU(r_t ⊙ V h_{t−1} + U x_t; b), r_t, g_t = σ(W h_{t−1} + S x_t + d), V = P(Λ + T)Pᵀ.
@@ -23,16 +23,16 @@ class GatedNNRNN(GatedLayer):
     `kreiss.Schur`), V `weight_hh_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`, W `gate_hh_l{k}` (rows of r, then of g),
     S `gate_ih_l{k}`, d `gate_bias_l{k}`.
 
-    Reference: gates of Jing et al. (2019) over eq. (5) of Kerg et al. (2019), who propose it in closing
-    and leave it open. With γ = 1, κ = 0 and T = 0, V is orthogonal and the layer is `kreiss.GORU`.
+    Reference: gates of Jing et al. (2019) with eq. (5) of Kerg et al. (2019), who propose it as future work.
+    With γ = 1, κ = 0 and T = 0, V is orthogonal and the layer is `kreiss.GORU`.
 
     Args:
         blocks: "exact", "rotation" or "paper".
         radius: "free", or the modulus of every eigenvalue.
-        orthogonal: how P is held, a method of `kreiss.Orthogonal`.
+        orthogonal: how P is parametrized, a method of `kreiss.Orthogonal`.
         real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ; default (hidden_size mod 2, 0).
-        strength: size of T at the start "delay_line" or "random_coupling".
-        reset_bias, keep_bias: where the biases of r and g start.
+        strength: scale of T for the initialisers "delay_line" and "random_coupling".
+        reset_bias, keep_bias: initial biases of r and g.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:

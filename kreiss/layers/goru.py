@@ -11,7 +11,7 @@ from kreiss.sets import Orthogonal
 
 
 class GORU(GatedLayer):
-    """An orthogonal recurrent matrix with gates that forget.
+    """A gated network with an orthogonal recurrent matrix.
 
     h_t = g_t ⊙ h_{t−1} + (1 − g_t) ⊙ c_t,
     c_t = modReLU(r_t ⊙ Q h_{t−1} + U x_t; b), r_t, g_t = σ(W h_{t−1} + S x_t + d), Q orthogonal.
@@ -19,14 +19,14 @@ class GORU(GatedLayer):
     Symbols: Q `weight_hh_l{k}` from `orthogonal_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`, W `gate_hh_l{k}` (rows of r,
     then of g), S `gate_ih_l{k}`, d `gate_bias_l{k}`.
 
-    Reference: Jing et al. (2019), with the settings of their release.
+    Reference: Jing et al. (2019), with the settings of the authors' code.
 
-    Differs: U starts Glorot normal, the gates U(−0.01, 0.01) as theirs. Q is by default their product of log₂ N layers
-    of rotations, formed as a matrix once per pass.
+    Differs: U is initialised Glorot normal; the gates U(−0.01, 0.01), as in the paper. Q is by default the product of
+    log₂ N layers of rotations of the paper, formed as a matrix once per pass.
 
     Args:
-        orthogonal: how Q is held, a method of `kreiss.Orthogonal`.
-        reset_bias, keep_bias: where the biases of r and g start.
+        orthogonal: how Q is parametrized, a method of `kreiss.Orthogonal`.
+        reset_bias, keep_bias: initial biases of r and g.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:

@@ -1,4 +1,4 @@
-"""torch's GRU, used like every other layer."""
+"""torch's GRU with the interface of the other layers."""
 
 from __future__ import annotations
 

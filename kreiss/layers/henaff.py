@@ -15,18 +15,18 @@ from kreiss.sets import Free, Orthogonal, Set
 
 
 class Henaff(RecurrentLayer):
-    """A network whose state moves linearly; only its input passes through the nonlinearity.
+    """A network with a linear recurrence; only the input passes through the nonlinearity.
 
-    h_t = φ(U x_t + b) + V h_{t−1}, V orthogonal at the start.
+    h_t = φ(U x_t + b) + V h_{t−1}, V orthogonal initially.
 
     Symbols: V `weight_hh_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`.
 
-    Reference: Henaff, Szlam & LeCun (2016); in Kerg (2022), §D.2. Their solutions of the copy and adding tasks start V
-    as rotations (`init="henaff"`) and as the identity (`init="identity"`); `kreiss.training.copy_solution` and
-    `adding_solution` build them.
+    Reference: Henaff, Szlam & LeCun (2016); in Kerg (2022), §D.2. Their solutions of the copy and adding tasks
+    initialise V as rotations (`init="henaff"`) and as the identity (`init="identity"`); `kreiss.training.copy_solution`
+    and `adding_solution` build them.
 
     Args:
-        orthogonal: a method of `kreiss.Orthogonal` to keep V orthogonal; by default V is free after the start.
+        orthogonal: a method of `kreiss.Orthogonal` to keep V orthogonal; by default V is only initialised so.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:
@@ -60,6 +60,6 @@ class Henaff(RecurrentLayer):
     def _arguments(
         self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
     ) -> dict[str, Any]:
-        given = super()._arguments(suffix, x, h0, lengths, backwards)
-        u = APPLY[self.nonlinearity](drive(x, given["weight"]), given["bias"])
-        return {**given, "x": u, "weight": None, "bias": None, "nonlinearity": "identity"}  # Kerg (2022), §D.2
+        arguments = super()._arguments(suffix, x, h0, lengths, backwards)
+        u = APPLY[self.nonlinearity](drive(x, arguments["weight"]), arguments["bias"])
+        return {**arguments, "x": u, "weight": None, "bias": None, "nonlinearity": "identity"}  # Kerg (2022), §D.2

@@ -9,9 +9,9 @@ from kreiss.layers.rnn import RNN
 
 
 class IRNN(RNN):
-    """A plain relu network whose recurrent matrix starts as the identity.
+    """A plain ReLU network whose recurrent matrix is initialised as the identity.
 
-    h_t = relu(V h_{t−1} + U x_t + b), V = I at the start, then free.
+    h_t = relu(V h_{t−1} + U x_t + b), V = I initially, then unconstrained.
 
     Symbols: as `RNN`.
 

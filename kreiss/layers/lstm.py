@@ -1,4 +1,4 @@
-"""torch's LSTM, used like every other layer."""
+"""torch's LSTM with the interface of the other layers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class LSTM(TorchLayer, nn.LSTM):
 
     Args: those of `torch.nn.LSTM`, keyword-only after num_layers, without `proj_size`; `generator`; and
 
-        forget_bias: where the bias of the forget gates starts (the sum of torch's two); by default wherever torch's own
-            initialiser puts it.
+        forget_bias: initial bias of the forget gates (the sum of torch's two); by default that of torch's own
+            initialiser.
 
     Example:
         >>> import kreiss, torch
@@ -48,7 +48,7 @@ class LSTM(TorchLayer, nn.LSTM):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """torch's own U(−1/√N, 1/√N), then the bias of the forget gates."""
+        """As in torch, U(−1/√N, 1/√N), then the bias of the forget gates."""
         super().reset_parameters(generator)
         if self.forget_bias is None or not self.bias:
             return

@@ -13,7 +13,7 @@ from kreiss.sets.schur import STRENGTH
 
 
 class NNRNN(RecurrentLayer):
-    """A network whose recurrent matrix has chosen eigenvalues and a free non-normal part.
+    """A network whose recurrent matrix has prescribed eigenvalues and a free non-normal part.
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V = P(Λ + T)Pᵀ.
 
@@ -23,19 +23,19 @@ class NNRNN(RecurrentLayer):
     Reference: Kerg et al. (2019), eqs. (1) and (5).
 
     Differs from the paper: with the default `blocks="exact"` the eigenvalues of V are exactly
-    γe^{±iθ}; eq. (5) as printed, `blocks="paper"`, does not control them. An exact 2×2 block holds a complex pair or a
-    double real eigenvalue: unless `real` says otherwise, a layer of even size has det V ≥ 0 and no simple real
-    eigenvalue, one of odd size has one, +γ. `NNRNN.from_torch` finds the blocks that a given matrix needs.
+    γe^{±iθ}; eq. (5) as printed, `blocks="paper"`, does not control them. An exact 2×2 block has a complex pair or a
+    double real eigenvalue: with the default `real`, a layer of even size has det V ≥ 0 and no simple real
+    eigenvalue, one of odd size has one, +γ. `NNRNN.from_torch` determines the blocks that a given matrix needs.
 
-    Starts: "henaff", "cayley", "random" and "identity" choose P, and V is normal; the first two give the same V: P then
-    commutes with Λ. "delay_line", "random_coupling" and "chain" are not normal, see `kreiss.Schur`.
+    Initialisers: "henaff", "cayley", "random" and "identity" choose P, and V is normal; the first two give the same V,
+    because P commutes with Λ. "delay_line", "random_coupling" and "chain" are non-normal, see `kreiss.Schur`.
 
     Args:
         blocks: "exact", "rotation" or "paper".
         radius: "free", or the modulus of every eigenvalue.
-        orthogonal: how P is held, a method of `kreiss.Orthogonal`.
+        orthogonal: how P is parametrized, a method of `kreiss.Orthogonal`.
         real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ; default (hidden_size mod 2, 0).
-        strength: size of T at the start "delay_line" or "random_coupling".
+        strength: scale of T for the initialisers "delay_line" and "random_coupling".
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:

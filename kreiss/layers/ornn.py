@@ -1,4 +1,4 @@
-"""The network with a product of reflections."""
+"""The network whose recurrent matrix is a product of reflections."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class ORNN(RecurrentLayer):
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V = H(v₁)···H(v_m) D, H(v) = I − 2vvᵀ/‖v‖², v_k = (0, …, 0, 1, free).
 
-    Symbols: v `orthogonal_l{k}` (the free entries, vector after vector), m `reflections`, D signs fixed at the start,
+    Symbols: v `orthogonal_l{k}` (the free entries, vector by vector), m `reflections`, D signs fixed at initialisation,
     V `weight_hh_l{k}`, U `weight_ih_l{k}`, b `bias_l{k}`.
 
     Reference: Mhammedi et al. (2017); in Kerg (2022), §D.3.
 
-    Differs: the leading entry of each vector is 1 instead of free, since only its direction counts: m fewer numbers. At
-    most N − 1 reflections: with the signs D these reach every orthogonal matrix, as N of the paper's do. The initial
-    state is zero, not trained; φ is modReLU unless told otherwise.
+    Differs: the leading entry of each vector is 1 instead of free, since only its direction matters: m fewer
+    parameters. At most N − 1 reflections: with the signs D these reach every orthogonal matrix, like N reflections in
+    the paper. The initial state is zero, not trained; φ is modReLU by default.
 
     Args:
         reflections: m, 1 to hidden_size − 1; default all.

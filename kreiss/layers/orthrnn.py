@@ -9,9 +9,9 @@ from kreiss.layers.rnn import RNN
 
 
 class OrthRNN(RNN):
-    """A plain network whose recurrent matrix starts orthogonal and is then free.
+    """A plain network whose recurrent matrix is initialised orthogonal and then unconstrained.
 
-    h_t = modReLU(V h_{t−1} + U x_t; b), VᵀV = I at the start only.
+    h_t = modReLU(V h_{t−1} + U x_t; b), VᵀV = I only initially.
 
     Symbols: as `RNN`; b is `bias_l{k}`, the threshold of modReLU.
 

@@ -10,7 +10,7 @@ from kreiss.sets import Free
 
 
 class RNN(RecurrentLayer):
-    """The plain (Elman) network: a free recurrent matrix.
+    """The plain (Elman) network: an unconstrained recurrent matrix.
 
     h_t = φ(V h_{t−1} + U x_t + b), V ∈ ℝ^{N×N}.
 
@@ -19,7 +19,7 @@ class RNN(RecurrentLayer):
 
     Reference: Elman (1990); "RNN" of Kerg et al. (2019), Table 2.
 
-    Differs from torch: V starts Glorot normal as in the papers, not uniform; biases start at 0.
+    Differs from torch: V is initialised Glorot normal, as in the papers, not uniform; biases are initially 0.
 
     Args: see `kreiss.layers.contract.base.RecurrentLayer`.
 

@@ -1,4 +1,4 @@
-"""The network with an orthogonal recurrent matrix through the scaled Cayley transform."""
+"""The network with an orthogonal recurrent matrix, parametrized by the scaled Cayley transform."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ScoRNN(RecurrentLayer):
     Reference: Helfrich, Willmott & Ye (2018), eq. (2).
 
     Args:
-        negative: how many entries of D are −1; default half of them.
+        negative: number of entries −1 of D; default half of them.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:

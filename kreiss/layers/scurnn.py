@@ -1,4 +1,4 @@
-"""The network with a unitary recurrent matrix through the scaled Cayley transform with learned phases."""
+"""The network with a unitary recurrent matrix, parametrized by a scaled Cayley transform with learned phases."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class ScuRNN(ComplexLayer):
 
     h_t = modReLU(V h_{t−1} + U x_t; b), V = (I + A)⁻¹(I − A)D, A skew-Hermitian, D = diag(e^{iθ}).
 
-    Symbols: A `unitary_l{k}` (real parts below the diagonal, imaginary ones, then the diagonal over √2), θ
+    Symbols: A `unitary_l{k}` (real parts below the diagonal, imaginary parts, then the diagonal over √2), θ
     `phase_l{k}`, V `weight_hh_l{k}` (its real 2N×2N form), U `weight_ih_l{k}` (2N rows), b `bias_l{k}`. See
     `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
     Reference: Maduranga, Helfrich & Ye (2019).
 
-    Differs: the state starts at zero (or `hx`) and is not trained; U starts Glorot normal as a real matrix. Published
-    learning rates differ for A, D and the rest: roles `orthogonal`, `phase` and `weight`.
+    Differs: the initial state is zero (or `hx`) and is not trained; U is initialised Glorot normal as a real matrix.
+    The published learning rates differ for A, D and the rest: roles `orthogonal`, `phase` and `weight`.
 
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.

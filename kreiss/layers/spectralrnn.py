@@ -1,4 +1,4 @@
-"""The network with a singular value decomposition by reflections."""
+"""The network parametrized by a singular value decomposition with reflections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kreiss.sets import Band
 
 
 class SpectralRNN(RecurrentLayer):
-    """A network whose recurrent matrix is held by its singular value decomposition, as two products of reflections.
+    """A network whose recurrent matrix is parametrized by a singular value decomposition with products of reflections.
 
     h_t = modReLU(W h_{t−1} + Ux_t; b), W = U_W Σ V_Wᵀ, s_i = 2r(σ(p_i) − ½) + 1, U_W and V_W products of reflections.
 
@@ -19,11 +19,11 @@ class SpectralRNN(RecurrentLayer):
 
     Reference: Zhang, Lei & Dhillon (2018).
 
-    Differs: as in `kreiss.ORNN` the leading entry of each vector is 1; φ is modReLU unless told otherwise.
+    Differs: as in `kreiss.ORNN` the leading entry of each vector is 1; φ is modReLU by default.
 
     Args:
         margin: r in [0, 1].
-        reflections: in each of the two products, 1 to hidden_size − 1; default all.
+        reflections: number in each of the two products, 1 to hidden_size − 1; default all.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:

@@ -1,4 +1,4 @@
-"""The network whose singular values have a margin around 1."""
+"""The network with singular values within a margin of 1."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class SVDRNN(RecurrentLayer):
     Reference: Vorontsov et al. (2017); in Kerg (2022), §D.3. The soft form of the constraint is
     `kreiss.soft_orthogonality`.
 
-    Differs: U_W and V_W are held by a trivialization, so any optimiser trains them; the paper moves them by
-    multiplicative Cayley steps. φ is modReLU unless told otherwise.
+    Differs: U_W and V_W are parametrized by a trivialization, so any optimiser trains them; the paper updates them by
+    multiplicative Cayley steps. φ is modReLU by default.
 
     Args:
         margin: m in [0, 1].
-        orthogonal: how U_W and V_W are held, a method of `kreiss.Orthogonal`.
+        orthogonal: how U_W and V_W are parametrized, a method of `kreiss.Orthogonal`.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:

@@ -10,7 +10,7 @@ from kreiss.layers.contract.complex import ComplexLayer
 from kreiss.sets import Unitary
 
 SMALLEST_STRUCTURED = 512
-"""Units from which the product is faster than the matrix; docs/complex.md has the measurement."""
+"""Units from which applying the product is faster than the matrix; docs/complex.md has the measurement."""
 
 
 class URNN(ComplexLayer):
@@ -22,15 +22,15 @@ class URNN(ComplexLayer):
     the Fourier transform, Π a fixed permutation, V `weight_hh_l{k}` (its real 2N×2N form), U `weight_ih_l{k}` (2N
     rows), b `bias_l{k}`. See `kreiss.layers.contract.complex.ComplexLayer` for complex states as pairs of reals.
 
-    Reference: Arjovsky, Shah & Bengio (2016). V has 7N numbers and costs O(N log N) to apply; it is not every unitary
-    matrix (Wisdom et al. 2016).
+    Reference: Arjovsky, Shah & Bengio (2016). V has 7N parameters and costs O(N log N) to apply; it does not reach
+    every unitary matrix (Wisdom et al. 2016).
 
-    Differs: Π is the same for every layer of a size; the state starts at zero (or `hx`) and is not trained. A matrix
-    can be assigned up to 5 units only.
+    Differs: Π is the same for all layers of a size; the initial state is zero (or `hx`) and is not trained. A matrix
+    can be assigned only up to 5 units.
 
     Args:
         hidden_size: N, the number of complex units; outputs have 2N features.
-        structured: whether V is applied as a product; by default where that is faster.
+        structured: whether V is applied as a product; by default if that is faster.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 
     Example:

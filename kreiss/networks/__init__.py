@@ -1,4 +1,4 @@
-"""Networks: what can be trained, by name; building, saving and exporting them."""
+"""Trainable networks by name; building, saving and exporting them."""
 
 from kreiss.contracts import Network as Network
 from kreiss.networks.building import NETWORKS as NETWORKS

@@ -25,14 +25,14 @@ def make_network(settings: NetworkSettings, task: Sizes, seed: int) -> Network:
 
 def with_readout(model: nn.Module, task: Sizes, seed: int) -> nn.Module:
     """A bare layer with a readout; any other module as it is."""
-    if not isinstance(model, (RecurrentLayer, *LAYERS.values())):  # a layer of the user's own has its readout too
+    if not isinstance(model, (RecurrentLayer, *LAYERS.values())):  # user-defined layers included
         return model
     symbols, generator = task.input_size if task.symbols else 0, torch.Generator().manual_seed(seed)
     return RecurrentNetwork(model, task.output_size, answers=task.answers, symbols=symbols, generator=generator)
 
 
 def settings_of(model: nn.Module) -> dict[str, Any]:
-    """What is known of a given model, for the record: all of a network of ours, of other modules the name alone."""
+    """The settings of a model passed as an object: all of a kreiss network, only the name of other modules."""
     if isinstance(model, Network) and not isinstance(model, RecurrentNetwork):
         return {"name": registered_name(model) or type(model).__name__, **model.config}
     layer: Any = model.layer if isinstance(model, RecurrentNetwork) else model
@@ -48,13 +48,13 @@ def settings_of(model: nn.Module) -> dict[str, Any]:
 
 
 def registered_name(model: nn.Module) -> str | None:
-    """The name of a layer's class or of a network's; None for a class of the user's."""
+    """The name of a layer's or network's class; None if it is not registered."""
     registry: dict[str, type[Any]] = {**NETWORKS, **LAYERS}
     return next((name for name, cls in registry.items() if cls is type(model)), None)
 
 
 def _around(model: nn.Module, layer: Any) -> dict[str, Any]:
-    """Embedding, start and dropout, for a bare layer the defaults; dropout only where it is the same throughout."""
+    """Embedding, start and dropout (defaults for a bare layer); dropout only if it is the same throughout."""
     config: dict[str, Any] = model.config if isinstance(model, RecurrentNetwork) else {}
     before_readout = config.get("dropout", 0.0)
     between = layer.config.get("dropout", 0.0) if layer.num_layers > 1 else before_readout

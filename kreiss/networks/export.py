@@ -1,4 +1,4 @@
-"""Export of a layer or a whole network to one file, with open time and batch, and proof that it computes the same."""
+"""Export of a layer or a whole network to one file with dynamic time and batch, checked against the model."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kreiss.networks.saving import load
 from kreiss.networks.scanned import Scanned
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
-TRACED_AT = (6, 7)  # (T, B) of the example; unlike one another and unlike 1, which tracing would take for constants
+TRACED_AT = (6, 7)  # (T, B) of the example; distinct and not 1, or tracing would take them for constants
 CHECKED_AT = ((1, 1), (2, 3), (9, 1), (33, 4))
-ROUNDING = 1e3  # units in the last place, relative to the largest output, that two ways of computing may differ by
+ROUNDING = 1e3  # allowed difference in units in the last place of the largest output
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written; the difference is absolute and the largest met, or None where none was looked for."""
+    """The written file; `largest_difference` from the model is absolute, or None if not verified."""
 
     path: Path
     to: str
@@ -56,16 +56,16 @@ def export(
 ) -> Exported:
     """Write a layer, or a network that contains layers, to one file that needs neither kreiss nor its parameters.
 
-    Every recurrent matrix is computed once, time becomes a scan, and both time and batch stay open. The model itself
-    does not change. The file takes one input, a batch of sequences, and gives what the model returns, flattened.
+    Every recurrent matrix is computed once, time becomes a scan, and both time and batch stay dynamic. The model itself
+    does not change. The file takes one input, a batch of sequences, and returns the model's outputs, flattened.
 
     Args:
         model: a layer of kreiss or torch, or any module that contains some and takes one tensor.
-        path: of the file, overwritten if it is there.
+        path: of the file; overwritten if it exists.
         to: "onnx", or "torch" for a program of `torch.export` (.pt2).
-        verify: run the file at several lengths and batch sizes and compare; a file that differs is not kept.
-        symbols: whether a layer takes integer symbols; of a network it is known.
-        example: an input to trace with, where the model's own sizes do not tell what it takes.
+        verify: run the file at several lengths and batch sizes and compare; a file that differs is discarded.
+        symbols: whether a layer takes integer symbols; known for a network.
+        example: an input to trace with, if the model's sizes do not determine it.
 
     Returns:
         The path, and the largest difference from the model where `verify` is set.
@@ -88,7 +88,7 @@ def export(
         draw = _inputs_of(plain, symbols, example)
         names = ("batch", "time") if _batch_first(plain) else ("time", "batch")
         program = _traced(plain, draw(*TRACED_AT), to, names)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a file that fails never has the name asked for
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a file that fails never gets this name
             written = Path(folder) / path.name
             _save(program, written, to)
             difference = _largest_difference(written, to, model, draw) if verify else None
@@ -165,7 +165,7 @@ def _batch_first(model: nn.Module) -> bool:
 
 
 def _inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Callable[[int, int], Tensor]:
-    """Draws inputs of the kind the model takes, for two sizes: those of time and batch, in its own order."""
+    """A function that draws inputs for the model from the sizes of time and batch, in the model's order."""
     generator = torch.Generator().manual_seed(0)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
     draw_symbols = lambda count, tail=(): lambda *sizes: torch.randint(count, (*sizes, *tail), generator=generator)  # noqa: E731
@@ -178,17 +178,17 @@ def _inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Calla
             )
         tail = tuple(example.shape[2:])
         return draw_numbers(tail) if example.is_floating_point() else draw_symbols(int(example.max()) + 1, tail)
-    if count := int(getattr(model, "symbols", 0)):  # a RecurrentNetwork knows
+    if count := int(getattr(model, "symbols", 0)):  # of a RecurrentNetwork
         return draw_symbols(count)
-    found = _first(model, lambda module: isinstance(module, nn.Embedding) or _recurrent(module))
-    if isinstance(found, nn.Embedding):
-        return draw_symbols(found.num_embeddings)
-    if found is None:
+    first = _first(model, lambda module: isinstance(module, nn.Embedding) or _recurrent(module))
+    if isinstance(first, nn.Embedding):
+        return draw_symbols(first.num_embeddings)
+    if first is None:
         raise InputError(
             f"`model` must contain a recurrent layer; got {type(model).__name__} without one. "
             "Pass an `example` of its input."
         )
-    size = int(found.input_size)  # type: ignore[arg-type]
+    size = int(first.input_size)  # type: ignore[arg-type]
     return draw_symbols(size) if symbols else draw_numbers((size,))
 
 
@@ -205,11 +205,11 @@ def _traced(model: nn.Module, example: Tensor, to: str, names: tuple[str, str]) 
         )  # fmt: skip
     except InputError:
         raise
-    except Exception as error:  # torch has many, of several pages each; the cause stays in the chain
+    except Exception as error:  # torch raises many kinds; the cause stays in the chain
         raise InputError(
-            f"`model` must be exportable with open time and batch; got {type(model).__name__}, which torch could not "
-            f"trace with an input of shape {tuple(example.shape)} and {example.dtype}. Pass an `example` if its input "
-            "is another one."
+            f"`model` must be exportable with dynamic time and batch; got {type(model).__name__}, which torch could "
+            f"not trace with an input of shape {tuple(example.shape)} and {example.dtype}. Pass an `example` if it "
+            "takes another input."
         ) from error
 
 
@@ -236,15 +236,15 @@ def _tensors(outputs: Any) -> list[Tensor]:
 
 
 def _largest_difference(path: Path, to: str, model: nn.Module, draw: Callable[[int, int], Tensor]) -> float:
-    """Between the file and the model over several lengths and batch sizes; raises beyond rounding."""
+    """The largest difference between file and model over several sizes; raises beyond rounding error."""
     run, largest = _opened(path, to), 0.0
     for sizes in CHECKED_AT:
         x = draw(*sizes)
-        for found, expected in zip(run(x), _tensors(model(x)), strict=True):
-            difference = float((found - expected).abs().max())
+        for output, expected in zip(run(x), _tensors(model(x)), strict=True):
+            difference = float((output - expected).abs().max())
             largest = max(largest, difference)
             allowed = ROUNDING * torch.finfo(expected.dtype).eps * (1 + float(expected.abs().max()))
-            if not (found.shape == expected.shape and difference <= allowed):
+            if not (output.shape == expected.shape and difference <= allowed):
                 raise InputError(
                     f"the exported file must compute what the model does; got a difference of {difference:.1e} in an "
                     f"input of sizes {sizes}, beyond {allowed:.1e}. Export the model in float64 to see whether "
@@ -273,7 +273,7 @@ def _check_installed(to: str, verify: bool) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch itself says of its own tracing: deprecations, and packages that it would also know."""
+    """Without torch's own messages about tracing: deprecations, and optional packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

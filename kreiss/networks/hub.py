@@ -12,7 +12,7 @@ FILE = "model.safetensors"
 
 
 def push(content: bytes, address: str) -> None:
-    """Put the bytes of a model file into a repository, made if it is not there."""
+    """Upload the bytes of a model file to a repository, created if it does not exist."""
     hub, name = _hub(), _name(address)
     hub.create_repo(name, exist_ok=True)
     hub.upload_file(path_or_fileobj=content, path_in_repo=FILE, repo_id=name)

@@ -18,9 +18,9 @@ from kreiss.options import Option, options_of
 from kreiss.settings import NetworkSettings, RecurrentSettings
 
 STARTS = ("glorot", "release")
-RANGE = 0.1  # of embedding and readout in the nnRNN release
+RANGE = 0.1  # of initial embedding and readout in the nnRNN release
 
-# arguments of layers that are settings under other names, or that the network decides
+# layer arguments that are settings under other names, or that the network sets
 SET_BY_NETWORK = ("input_size", "hidden_size", "num_layers", "batch_first", "dropout", "bidirectional")
 
 
@@ -33,8 +33,8 @@ class RecurrentNetwork(Network):
         layer: any layer of `kreiss.layers`, time first.
         output_size: size of y.
         answers: "every" for one y per step, "last" for one per sequence, read where each sequence ends.
-        symbols: how many symbols there are, where inputs are integers; 0 where they are vectors.
-        embedding: size of the trained vectors that symbols become; 0 leaves them one-hot.
+        symbols: number of symbols, if inputs are integers; 0 if they are vectors.
+        embedding: size of the trained embedding of symbols; 0 leaves them one-hot.
         dropout: probability of dropping an entry of h before the readout.
         start: "glorot" draws the embedding from a standard normal and the readout Glorot normal; "release" draws both
             from U(−0.1, 0.1) and the layer's input weights Kaiming normal, as the nnRNN release does for characters.
@@ -54,12 +54,12 @@ class RecurrentNetwork(Network):
 
     @classmethod
     def options(cls, name: str) -> dict[str, Option]:
-        """Those of the layer called `name`."""
+        """Options of the layer called `name`."""
         return options_of(LAYERS[name], without=SET_BY_NETWORK)
 
     @classmethod
     def build(cls, settings: NetworkSettings, task: Sizes, generator: torch.Generator) -> Self:
-        """The layer called `settings.name` with what is around it."""
+        """The layer called `settings.name`, with embedding, dropout and readout."""
         assert isinstance(settings, RecurrentSettings)
         symbols = task.input_size if task.symbols else 0
         if len(task.input_shape) > 1:
@@ -115,23 +115,23 @@ class RecurrentNetwork(Network):
         self.reset_ends(generator)
 
     def _check_layer(self) -> None:
-        wanted = self.embedding.embedding_dim if self.embedding is not None else self.symbols or self.layer.input_size
-        if self.layer.input_size != wanted:
+        size = self.embedding.embedding_dim if self.embedding is not None else self.symbols or self.layer.input_size
+        if self.layer.input_size != size:
             raise InputError(
-                f"`layer` must take inputs of size {wanted}, which is what comes before it; got "
-                f"input_size={self.layer.input_size}. Make the layer with input_size={wanted}."
+                f"`layer` must take inputs of size {size}, the size of the embedding or of the symbols; got "
+                f"input_size={self.layer.input_size}. Make the layer with input_size={size}."
             )
         if self.layer.batch_first:
             raise InputError("`layer` must run time first; got batch_first=True. Make the layer without it.")
 
     def _width(self) -> int:
-        """Features that the layer puts out."""
+        """Number of output features of the layer."""
         per_direction = getattr(self.layer, "state_size", self.layer.hidden_size)  # two reals per complex unit
         return int(per_direction) * (2 if self.layer.bidirectional else 1)
 
     @torch.no_grad()
     def reset_ends(self, generator: torch.Generator | None = None) -> None:
-        """Draw embedding and readout anew (c = 0), and with `start="release"` the layer's input weights."""
+        """Reinitialise embedding and readout (c = 0), and with `start="release"` the layer's input weights."""
         if self.readout.weight.is_meta:
             return
         nn.init.zeros_(self.readout.bias)
@@ -147,7 +147,7 @@ class RecurrentNetwork(Network):
         nn.init.xavier_normal_(self.readout.weight, generator=generator)
 
     def _input_weights(self) -> list[nn.Parameter]:
-        """U of the first layer where it is trained; gates keep the start of their own, as in the release."""
+        """U of the first layer if it is trained; gated layers keep their own initial values, as in the release."""
         if isinstance(self.layer, nn.RNNBase):
             return []
         first = ("weight_ih_l0", "weight_ih_l0_reverse")
@@ -165,14 +165,14 @@ class RecurrentNetwork(Network):
         return self.read(hidden, lengths), state
 
     def read(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Outputs from those of the layer, (T, B, features)."""
+        """The readout of the layer's outputs (T, B, features)."""
         if self.answers == "last":
             hidden = self._at_the_end(hidden, lengths)
         output: Tensor = self.readout(self.dropout(hidden))
         return output
 
     def _vectors(self, inputs: Tensor) -> Tensor:
-        """What the layer is given: vectors, or the symbols themselves where it looks up their columns."""
+        """Input of the layer: vectors, or the symbols themselves if it looks up their columns."""
         check_tensor("inputs", inputs)
         if inputs.is_floating_point() or not self.symbols:
             return inputs
@@ -183,7 +183,7 @@ class RecurrentNetwork(Network):
         return F.one_hot(inputs, self.symbols).to(self.readout.weight.dtype)
 
     def _hidden(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """The layer's outputs; packed only where it matters, for a direction that starts at the end of a sequence."""
+        """The layer's outputs; packed only for a backward direction, which starts at the end of each sequence."""
         with self._precision(x.device):
             if lengths is None or not self.layer.bidirectional:
                 return self.layer(x, state)
@@ -191,7 +191,7 @@ class RecurrentNetwork(Network):
             return pad_packed_sequence(packed, total_length=len(x))[0], state
 
     def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
-        """torch's own LSTM and GRU have no half precision on some processors; they run in single precision on all."""
+        """torch's LSTM and GRU lack half precision on some CPUs, so they run in single precision on all of them."""
         on_cpu = isinstance(self.layer, nn.RNNBase) and device.type == "cpu"
         return torch.autocast("cpu", enabled=False) if on_cpu else nullcontext()
 

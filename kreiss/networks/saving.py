@@ -1,4 +1,4 @@
-"""`kreiss.save` and `kreiss.load`: a model in one file, with what is needed to build it again."""
+"""`kreiss.save` and `kreiss.load`: a model in one file, with what is needed to rebuild it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEST, LAST = "best.safetensors", "last.safetensors"
 
 
 def save(model: nn.Module, path: str | Path) -> None:
-    """Write a layer or a `RecurrentNetwork` to one safetensors file, whole or not at all.
+    """Write a layer or a `RecurrentNetwork` to one safetensors file, atomically.
 
     Args:
         model: any layer of the registry, frozen or not, or a `kreiss.networks.RecurrentNetwork` around one.
@@ -68,7 +68,7 @@ def load(path: str | Path, device: Any = None) -> nn.Module:
         tensors = part(tensors, MODEL)
     try:
         model = rebuilt(content["model"], tensors)
-    except (InputError, TypeError) as error:  # TypeError: of an argument that is of no use
+    except (InputError, TypeError) as error:  # TypeError: an unsuitable argument
         raise files.foreign(Path(path), f"a model that cannot be built ({str(error).rstrip('.')})") from error
     return model.to(device or "cpu")
 
@@ -112,7 +112,7 @@ def check_format(content: dict[str, Any], path: Path) -> None:
         raise InputError(f"`{path}` must hold a model; got a file without one. Pass a file written by kreiss.save.")
 
 
-# ---------------------------------------------------------------- what a model is, in JSON
+# ---------------------------------------------------------------- descriptions of models, in JSON
 
 
 def content_of(model: nn.Module) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def content_of(model: nn.Module) -> dict[str, Any]:
 
 
 def description(model: nn.Module) -> dict[str, Any]:
-    """What builds `model` again, as plain values; parameters are not in it."""
+    """What is needed to rebuild `model`, as plain values, without its parameters."""
     if isinstance(model, RecurrentNetwork):
         return {"kind": "network", "layer": description(model.layer), "config": model.config}
     name, dtype = registered_name(model), str(next(model.parameters()).dtype).removeprefix("torch.")
@@ -132,12 +132,12 @@ def description(model: nn.Module) -> dict[str, Any]:
             f"{type(model).__name__}. Save its state_dict() with safetensors.torch.save_file instead."
         )
     kind = "network" if isinstance(model, Network) else "layer"
-    found: dict[str, Any] = {"kind": kind, "name": name, "config": model.config, "dtype": dtype}
+    fields: dict[str, Any] = {"kind": kind, "name": name, "config": model.config, "dtype": dtype}
     if isinstance(model, RecurrentLayer):
-        found["sets"] = {
+        fields["sets"] = {
             suffix: {"name": type(held).__name__, "config": held.config} for suffix, held in model.sets.items()
         }
-    return found
+    return fields
 
 
 class SetDescription(BaseModel):
@@ -181,49 +181,49 @@ Description = LayerDescription | RecurrentDescription | NetworkDescription
 
 
 def rebuilt(found: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
-    """The model of a description, with these tensors; an error for one that `description` does not give."""
+    """The model of a description, with these tensors; an error for an invalid description."""
     try:
-        told = _parsed(found)
+        parsed = _parsed(found)
     except ValidationError as error:
         raise sentence(error) from error
-    model = _network(told, tensors) if isinstance(told, NetworkDescription) else _around_layer(told, tensors)
+    model = _network(parsed, tensors) if isinstance(parsed, NetworkDescription) else _around_layer(parsed, tensors)
     model.load_state_dict(tensors)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in told.fixed)
+        parameter.requires_grad_(name not in parsed.fixed)
     return model.train(any(parameter.requires_grad for parameter in model.parameters()))
 
 
-def _parsed(found: Any) -> Description:
-    told = found if isinstance(found, dict) else {}
-    if told.get("kind") != "network":
-        return LayerDescription.model_validate(found)
-    return (NetworkDescription if "name" in told else RecurrentDescription).model_validate(found)
+def _parsed(content: Any) -> Description:
+    fields = content if isinstance(content, dict) else {}
+    if fields.get("kind") != "network":
+        return LayerDescription.model_validate(content)
+    return (NetworkDescription if "name" in fields else RecurrentDescription).model_validate(content)
 
 
-def _around_layer(told: LayerDescription | RecurrentDescription, tensors: dict[str, Tensor]) -> nn.Module:
+def _around_layer(parsed: LayerDescription | RecurrentDescription, tensors: dict[str, Tensor]) -> nn.Module:
     """A layer, or a recurrent network around one."""
-    layer, prefix = (told, "") if isinstance(told, LayerDescription) else (told.layer, "layer.")
+    layer, prefix = (parsed, "") if isinstance(parsed, LayerDescription) else (parsed.layer, "layer.")
     first = tensors.get(f"{prefix}weight_ih_l0")
     _check_sizes(layer.config, () if first is None else tuple(first.shape))
     model = _built(layer)
-    if isinstance(told, LayerDescription):
+    if isinstance(parsed, LayerDescription):
         return model
-    return RecurrentNetwork(model, **_options(RecurrentNetwork, told.config, ("layer",)))
+    return RecurrentNetwork(model, **_options(RecurrentNetwork, parsed.config, ("layer",)))
 
 
-def _network(told: NetworkDescription, tensors: dict[str, Tensor]) -> nn.Module:
-    """Any other network; its shapes are compared before it is made."""
-    check_name("model", told.name, NETWORKS)
-    make = partial(NETWORKS[told.name], **_options(NETWORKS[told.name], told.config))
+def _network(parsed: NetworkDescription, tensors: dict[str, Tensor]) -> nn.Module:
+    """Any other network; its shapes are compared before it is built."""
+    check_name("model", parsed.name, NETWORKS)
+    make = partial(NETWORKS[parsed.name], **_options(NETWORKS[parsed.name], parsed.config))
     with torch.device("meta"):
         shapes = {name: tensor.shape for name, tensor in make().state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
-        raise InputError(f"sizes must be those of the tensors; got other shapes for {told.name}.")
-    return make().to(getattr(torch, told.dtype))
+        raise InputError(f"sizes must be those of the tensors; got other shapes for {parsed.name}.")
+    return make().to(getattr(torch, parsed.dtype))
 
 
 def _check_sizes(config: dict[str, Any], shape: tuple[int, ...]) -> None:
-    """Raise if the sizes told are not those of the tensors, before a layer of those sizes is made."""
+    """Raise if the recorded sizes are not those of the tensors, before a layer of those sizes is built."""
     inputs, hidden = (config.get(name) for name in ("input_size", "hidden_size"))
     rows = [times * hidden for times in (1, 2, 3, 4)] if type(hidden) is int else []  # complex units, gates
     if len(shape) != 2 or shape[0] not in rows or shape[1] != inputs:
@@ -234,7 +234,7 @@ def _check_sizes(config: dict[str, Any], shape: tuple[int, ...]) -> None:
 
 
 def _options(cls: type, config: dict[str, Any], without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The arguments in a file, if they are those of a class and of their types."""
+    """The arguments in a file, after checking that they are those of a class and of their types."""
     known = options_of(cls, without)
     for name in config:
         check_name(f"option of {cls.__name__}", name, known)
@@ -246,23 +246,23 @@ def _options(cls: type, config: dict[str, Any], without: tuple[str, ...] = ()) -
     return config
 
 
-def _built(told: LayerDescription) -> nn.Module:
-    check_name("model", told.name, LAYERS)
-    made = LAYERS[told.name]
-    layer = made(**_options(made, told.config), dtype=getattr(torch, told.dtype))
+def _built(parsed: LayerDescription) -> nn.Module:
+    check_name("model", parsed.name, LAYERS)
+    cls = LAYERS[parsed.name]
+    layer = cls(**_options(cls, parsed.config), dtype=getattr(torch, parsed.dtype))
     if isinstance(layer, RecurrentLayer):
-        for suffix, held in told.sets.items():
+        for suffix, held in parsed.sets.items():
             check_name("layer and direction", suffix, layer.sets)
             _put_set(layer, suffix, held)
     return layer
 
 
 def _put_set(layer: RecurrentLayer, suffix: str, held: SetDescription) -> None:
-    """A frozen layer and one made from torch's hold other sets than their constructor gives them."""
+    """Install the recorded set; frozen layers and those converted from torch differ from their constructor's."""
     if (held.name, held.config) == (type(layer._set(suffix)).__name__, layer._set(suffix).config):
         return
     check_name("set of matrices", held.name, SETS)
-    made = SETS[held.name](**_options(SETS[held.name], held.config))
-    if made.n != layer.state_size:
-        raise InputError(f"a set must be of size {layer.state_size}, as the state is; got n={made.n}.")
-    layer._install(suffix, made, tuple(torch.zeros(shape) for shape in made.shapes))
+    matrices = SETS[held.name](**_options(SETS[held.name], held.config))
+    if matrices.n != layer.state_size:
+        raise InputError(f"a set must be of size {layer.state_size}, as the state is; got n={matrices.n}.")
+    layer._install(suffix, matrices, tuple(torch.zeros(shape) for shape in matrices.shapes))

@@ -1,6 +1,6 @@
 """torch's own RNN, LSTM and GRU as a `scan`, so that they export with dynamic time and batch.
 
-`torch.export` of torch 2.13 takes these layers apart step by step, which fixes the length. Here one step is traced,
+`torch.export` of torch 2.13 unrolls these layers step by step, which fixes the length. Here one step is traced,
 whatever the length is.
 """
 
@@ -29,7 +29,7 @@ def _gru(u: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
     u_r, u_z, u_n = u.chunk(3, -1)
     v_r, v_z, v_n = F.linear(h, weight, bias).chunk(3, -1)
     z = (u_z + v_z).sigmoid()
-    n = (u_n + (u_r + v_r).sigmoid() * v_n).tanh()  # the bias of V n stands inside the gate, so it cannot join u
+    n = (u_n + (u_r + v_r).sigmoid() * v_n).tanh()  # the bias of V n is inside the gate, so it cannot be added to u
     return ((1 - z) * n + z * h,)
 
 
@@ -41,7 +41,7 @@ def _relu(u: Tensor, state: State, weight: Tensor, _: Tensor | None) -> State:
     return ((u + state[0] @ weight.mT).relu(),)
 
 
-# torch's name of the architecture → one step: U x_t, state, V, bias inside → new state, whose first part is put out
+# torch's name of the architecture → one step: U x_t, state, V, bias inside → new state, whose first part is the output
 STEPS: dict[str, Callable[[Tensor, State, Tensor, Tensor | None], State]] = {
     "LSTM": _lstm,
     "GRU": _gru,
@@ -59,7 +59,7 @@ class Scanned(nn.Module):
         super().__init__()
         self.layer = layer
         for name in ("input_size", "hidden_size", "num_layers", "batch_first", "bidirectional"):
-            setattr(self, name, getattr(layer, name))  # a network around the layer may ask for these
+            setattr(self, name, getattr(layer, name))  # read by networks around the layer
 
     def forward(self, input: Tensor, hx: Tensor | State | None = None) -> tuple[Tensor, Tensor | State]:
         """Output and last state, in the shapes of the layer itself."""

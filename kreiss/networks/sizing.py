@@ -1,4 +1,4 @@
-"""Layers of equal size: the hidden size that comes closest to a number of parameters."""
+"""Layers of equal size: the hidden size closest to a number of parameters."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def hidden_size_for(
     output_size: int | None = None,
     **options: Any,
 ) -> int:
-    """The hidden size at which a model has as nearly as possible so many trained parameters.
+    """The hidden size at which the number of trained parameters is closest to a budget.
 
     Args:
         model: a name in `kreiss.layers.LAYERS`, or a layer class.
         parameters: the budget.
         input_size: features of the input.
-        output_size: count a linear readout to so many outputs too; by default the layer alone counts.
+        output_size: count a linear readout with this many outputs too; by default only the layer counts.
         **options: further options of the layer, such as reflections=16.
 
     Returns:
-        The hidden size; of two that come equally close the smaller.
+        The hidden size; the smaller of two that are equally close.
 
     Example:
         >>> import kreiss

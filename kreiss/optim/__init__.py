@@ -1,4 +1,4 @@
-"""Optimisation that knows about constraints: roles and groups of parameters, penalties, base points, Stiefel steps."""
+"""Optimisation under constraints: roles and groups of parameters, penalties, base points, Stiefel steps."""
 
 from kreiss.optim.groups import param_groups as param_groups
 from kreiss.optim.penalties import radius_penalty as radius_penalty

@@ -1,4 +1,4 @@
-"""Optimiser groups from the roles of parameters; no model is asked its name."""
+"""Optimiser groups from the roles of parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def param_groups(
     """Groups for any torch optimiser: orthogonal factors, couplings T, and all else.
 
     Args:
-        model: any module; layers and constrained matrices are found however deep.
+        model: any module; layers and constrained matrices are found at any depth.
         lr: learning rate.
         orthogonal_lr: learning rate of orthogonal factors ("LR orth"); the papers keep it near lr / 10.
             Default: lr.

@@ -45,7 +45,7 @@ def soft_orthogonality(model: nn.Module, weight: float, *, norm: str = "frobeniu
     """λ‖WᵀW − I‖², which pulls recurrent matrices towards orthogonal ones.
 
     Args:
-        model: any module; the recurrent matrices of our layers and of `torch.nn.RNN` count, and are summed.
+        model: any module; summed over the recurrent matrices of kreiss layers and of `torch.nn.RNN`.
         weight: λ.
         norm: "frobenius", or "spectral" for the largest singular value of WᵀW − I.
 
@@ -76,6 +76,6 @@ def _recurrent_matrices(model: nn.Module) -> Iterator[Tensor]:
     for module in model.modules():
         for name in dir(module):
             if name.startswith("weight_ih_l"):
-                found = getattr(module, name.replace("ih", "hh", 1), None)
-                if isinstance(found, Tensor) and found.shape[0] == found.shape[1]:
-                    yield found
+                matrix = getattr(module, name.replace("ih", "hh", 1), None)
+                if isinstance(matrix, Tensor) and matrix.shape[0] == matrix.shape[1]:
+                    yield matrix

@@ -21,11 +21,11 @@ def roles(model: nn.Module) -> dict[str, str]:
         >>> kreiss.roles(kreiss.NNRNN(3, 4))["angle_l0"]
         'angle'
     """
-    found = {name: "weight" for name, _ in model.named_parameters()}
+    by_name = {name: "weight" for name, _ in model.named_parameters()}
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
-        found.update({prefix + name: role for name, role in declared(module).items() if prefix + name in found})
-    return found
+        by_name.update({prefix + name: role for name, role in declared(module).items() if prefix + name in by_name})
+    return by_name
 
 
 def declared(module: nn.Module) -> dict[str, str]:
@@ -41,7 +41,7 @@ class Owner(NamedTuple):
     """A module that owns matrices of a set: a layer, or torch's parametrization by a set.
 
     Attributes:
-        module: it.
+        module: the module.
         rebase: moves the base points of its trivializations; takes whether they are projected.
     """
 
@@ -49,12 +49,12 @@ class Owner(NamedTuple):
     rebase: Callable[[bool], None]
 
     def parameters(self, role: str) -> list[nn.Parameter]:
-        """Those of its parameters that have this role."""
+        """Its parameters with this role."""
         return [getattr(self.module, name) for name, had in declared(self.module).items() if had == role]
 
 
 def owners(model: nn.Module) -> Iterator[Owner]:
-    """The owners in a model, however deep."""
+    """The owners in a model, at any depth."""
     for module in model.modules():
         if isinstance(module, ParametrizationList):
             if isinstance(module[0], Set):

@@ -35,7 +35,7 @@ class Stiefel(torch.optim.Optimizer):
         lr: λ.
         alpha: if given, gradients are first divided by the root of their running mean square, decaying by alpha, as in
             RMSprop; W stays on the manifold all the same.
-        smooth: what of a module is divided so: "gradient", the entries of G (real and imaginary parts apart) before
+        smooth: what is divided for a module: "gradient", the entries of G (real and imaginary parts apart) before
             S is formed, as Wisdom et al. do; or "coordinates", the entries of the skew matrix, which is what
             torch.optim.RMSprop does with a base point that moves at every step.
         eps: added to that root.
@@ -96,7 +96,7 @@ class Stiefel(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if self._owners:  # numbers of a base point: at A = 0 a step of A is the Cayley step of the matrix
+                if self._owners:  # coordinates A around a base point: at A = 0 a step of A is a Cayley step
                     parameter.sub_(group["lr"] * self._coordinates(parameter, group))
                 else:
                     grad = self._scaled(parameter, parameter.grad, group)
@@ -109,11 +109,11 @@ class Stiefel(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:  # states saved before there was a choice
+        for group in self.param_groups:  # states saved before `smooth` existed
             group.setdefault("smooth", "coordinates" if getattr(self, "_owners", []) else "gradient")
-        for parameter, kept in self.state.items():  # then the two parts of a complex number shared one mean square
-            if parameter.is_complex() and "mean_square" in kept and kept["mean_square"].shape == parameter.shape:
-                kept["mean_square"] = torch.stack([kept["mean_square"] / 2] * 2, -1)
+        for parameter, moments in self.state.items():  # in which real and imaginary parts shared one
+            if parameter.is_complex() and "mean_square" in moments and moments["mean_square"].shape == parameter.shape:
+                moments["mean_square"] = torch.stack([moments["mean_square"] / 2] * 2, -1)
 
     def _coordinates(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:
         """The gradient of skew coordinates: their own, smoothed or not, or that of a smoothed G."""
@@ -142,9 +142,9 @@ class Stiefel(torch.optim.Optimizer):
 
 
 class Watched:
-    """The gradient G of a matrix held around a base point, which its skew coordinates do not keep.
+    """The gradient G of a matrix parametrized around a base point, which its skew coordinates do not keep.
 
-    G is taken as it passes in the backward pass; it adds up from when the gradient of the coordinates was last cleared.
+    G is captured in the backward pass and accumulates until the gradient of the coordinates is cleared.
     """
 
     def __init__(self, parameter: nn.Parameter, layer: nn.Module) -> None:
@@ -173,7 +173,7 @@ class Watched:
         self.passing = None
 
     def gradient(self) -> Tensor:
-        """G, scaled as the gradient of the coordinates was since (clipped, or freed of a loss scale)."""
+        """G, rescaled as the gradient of the coordinates has been since (clipping, loss scale)."""
         grad = self.parameter.grad
         if self.total is not None and grad is not None:
             seen = self.coordinates(self.total)
@@ -187,9 +187,9 @@ class Watched:
 
     @torch.enable_grad()
     def coordinates(self, gradient: Tensor) -> Tensor:
-        """The gradient of the coordinates that belongs to one of the matrix."""
+        """The gradient of the coordinates from that of the matrix."""
         free = self.parameter.detach().requires_grad_()
-        return torch.autograd.grad(self.map.forward(free), free, gradient)[0]  # forward: nothing of this is watched
+        return torch.autograd.grad(self.map.forward(free), free, gradient)[0]  # forward() runs no hooks
 
 
 def cayley_step(w: Tensor, grad: Tensor, lr: float) -> Tensor:
@@ -222,7 +222,7 @@ def _check(w: Tensor) -> None:
 def _around_base_points(model: nn.Module) -> list[Owner]:
     """Layers with matrices around base points, moved there so that A = 0."""
     layers = [owner for owner in owners(model) if not isinstance(owner.module, ParametrizationList)]
-    found = [owner for owner in layers if any(name.endswith(".base") for name, _ in owner.module.named_buffers())]
-    for owner in found:
+    based = [owner for owner in layers if any(name.endswith(".base") for name, _ in owner.module.named_buffers())]
+    for owner in based:
         owner.rebase(True)
-    return found
+    return based

@@ -11,10 +11,10 @@ from kreiss.optim.roles import owners
 
 
 def rebase(model: nn.Module, project: bool = True) -> None:
-    """Move the base points of all trivializations to the present matrices; nothing computed changes.
+    """Move the base points of all trivializations to the current matrices; the outputs do not change.
 
-    Optional upkeep after optimiser steps: the matrix is exact without it. Moments that an optimiser
-    keeps for the free numbers are left as they are.
+    Optional upkeep after optimiser steps: the matrix is exact without it. The optimiser's
+    moments of the free parameters are left as they are.
 
     Args:
         model: any module.
@@ -30,15 +30,15 @@ def rebase_every(
     """Move the base points of all trivializations after every K-th step of an optimiser (dynamic trivializations).
 
     Args:
-        model: any module; layers and constrained matrices are found however deep.
+        model: any module; layers and constrained matrices are found at any depth.
         optimizer: whose steps count.
         period: K, the steps between two moves; 1 is Riemannian gradient descent, never calling this a static
             trivialization.
-        project: every how many moves the new base points are projected on the orthogonal group, which removes rounding
-            errors; 1 for every move.
+        project: moves per projection of the new base points on the orthogonal group, which removes rounding errors;
+            1 projects at every move.
 
     Returns:
-        A handle whose remove() ends it. Steps are counted from this call on: resume at a multiple of K.
+        A handle whose remove() stops it. Steps are counted from this call: resume at a multiple of K.
 
     Reference: Lezcano-Casado (2019), the dynamic trivialization framework.
 

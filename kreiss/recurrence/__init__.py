@@ -1,4 +1,4 @@
-"""Recurrences over time: the plain one and the gated one, each by the fastest path that is right where it is called."""
+"""The plain and the gated recurrence over time, each by the fastest path that applies."""
 
 from kreiss.recurrence.gated import run_gated
 from kreiss.recurrence.plain import NONLINEARITIES, REAL_NONLINEARITIES, last_state, recur, reference_only, run_plain

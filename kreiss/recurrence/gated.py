@@ -2,8 +2,8 @@
 
     r_t, g_t = sigmoid(W h_{t−1} + s_t),   c_t = φ(r_t ⊙ V h_{t−1} + u_t; b),   h_t = g_t ⊙ h_{t−1} + (1 − g_t) ⊙ c_t
 
-`run_gated` chooses the path as `kreiss.recurrence.run_plain` does: a written-out backward pass in eager code, plain
-autograd where other derivatives are asked for, one opaque operator under torch.compile, a scan under torch.export.
+`run_gated` chooses the path as `kreiss.recurrence.run_plain` does: a hand-written backward pass in eager code, plain
+autograd for other derivatives, one opaque operator under torch.compile, a scan under torch.export.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def run_gated(
         u: inputs of the candidate (T, B, N), T ≥ 1.
         s: inputs of the gates r and g (T, B, 2N).
         matrix: V (N, N).
-        gates: W (2N, N), the rows of r and then those of g.
+        gates: W (2N, N), the rows of r, then those of g.
         others: see `kreiss.recurrence.recur`.
 
     Returns:
         States (T, B, N) and the last state computed (B, N).
     """
-    if torch.compiler.is_exporting():  # without gradients: those of a scan are not to be relied on
+    if torch.compiler.is_exporting():  # without gradients: those of a scan are unreliable
         u, s, matrix, gates, h0 = (tensor.detach() for tensor in (u, s, matrix, gates, h0))
         out = states(u, s, matrix, gates, h0, None if bias is None else bias.detach(), None, nonlinearity, reverse)
     elif torch.compiler.is_compiling() and not derivatives.forward_mode():
@@ -64,7 +64,7 @@ def _one_dtype(*tensors: Tensor) -> bool:
 
 
 def _gated_step(matrix: Tensor, gates: Tensor, bias: Tensor | None, nonlinearity: str, *, keep: bool) -> Step:
-    """One time step of the state; with `keep` it also puts out V h_{t−1}, the gates and the candidate."""
+    """One time step of the state; with `keep` it also returns V h_{t−1}, the gates and the candidate."""
     n, both = len(matrix), torch.cat([matrix, gates]).mT  # one product for all three
     phi = APPLY[nonlinearity]
 
@@ -97,7 +97,7 @@ def states(
     return settled(out, first, last, lengths, reverse)
 
 
-# ---------------------------------------------------------------- with the backward pass written out
+# ---------------------------------------------------------------- with a hand-written backward pass
 
 
 @torch.library.custom_op("kreiss::gated", mutates_args=())
@@ -112,7 +112,7 @@ def gated_op(
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """States, V h, gates and candidates of every step: what the backward pass needs."""
+    """States, V h, gates and candidates of every step, as the backward pass needs them."""
     return _forward(u, s, matrix, gates, h0, bias, lengths, nonlinearity, reverse)
 
 
@@ -129,8 +129,8 @@ def _forward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     first, step = h0.to(u.dtype), _gated_step(matrix.to(u.dtype), gates.to(u.dtype), bias, nonlinearity, keep=True)
-    (out, *kept), last = unroll(step, (u, s), first, lengths=lengths, reverse=reverse)
-    products, opened, candidates = kept
+    (out, *rest), last = unroll(step, (u, s), first, lengths=lengths, reverse=reverse)
+    products, opened, candidates = rest
     return settled(out, first, last, lengths, reverse), products, opened, candidates
 
 
@@ -163,7 +163,7 @@ def gated_backward_op(
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients to u, s, V, W and h0."""
+    """Gradients of u, s, V, W and h0."""
     return _backward(
         grad, h, products, opened, candidates, matrix, gates, h0, lengths, nonlinearity, reverse
     )  # fmt: skip
@@ -196,7 +196,7 @@ def _backward(
         dz = here * (1 - keep) * slope
         to_reset = dz * product * reset * (1 - reset)
         to_keep = here * (previous - candidate) * keep * (1 - keep)
-        inner = torch.cat([dz * reset, to_reset, to_keep], -1)  # to [V h; W h + s]
+        inner = torch.cat([dz * reset, to_reset, to_keep], -1)  # of [V h; W h + s]
         carry = torch.addmm(here * keep, inner, both)
         return (dz, inner), carry + (back - here) if mask else carry
 
@@ -228,7 +228,7 @@ def _(
 
 
 def _bias_gradient(grad_u: Tensor, candidates: Tensor, nonlinearity: str) -> Tensor:
-    """A modReLU bias acts along sign(z) = sign(c); an ordinary one like u."""
+    """A modReLU bias acts along sign(z) = sign(c), an ordinary bias like u."""
     return (grad_u * candidates.sign() if nonlinearity == "modrelu" else grad_u).sum((0, 1))
 
 
@@ -240,35 +240,35 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _op_backward(ctx, grad: Tensor, *_: Tensor):  # type: ignore[no-untyped-def]
     h, products, opened, candidates, matrix, gates, h0, lengths = ctx.saved_tensors
-    found = torch.ops.kreiss.gated_backward(
+    grads = torch.ops.kreiss.gated_backward(
         grad.contiguous(), h, products, opened, candidates, matrix, gates, h0, lengths, ctx.nonlinearity, ctx.reverse
     )
-    grad_bias = _bias_gradient(found[0], candidates, ctx.nonlinearity) if ctx.has_bias else None
-    return *found, grad_bias, None, None, None
+    grad_bias = _bias_gradient(grads[0], candidates, ctx.nonlinearity) if ctx.has_bias else None
+    return *grads, grad_bias, None, None, None
 
 
 gated_op.register_autograd(_op_backward, setup_context=_setup)
 
 
 class GatedRecurrence(torch.autograd.Function):
-    """The gated recurrence for eager code; differentiated twice it goes through the plain loop."""
+    """The gated recurrence for eager code; second derivatives use the plain loop."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        kept: tuple[Tensor, ...] = _forward(*inputs)
-        ctx.save_for_backward(*inputs[:7], *kept)
+        saved: tuple[Tensor, ...] = _forward(*inputs)
+        ctx.save_for_backward(*inputs[:7], *saved)
         ctx.nonlinearity, ctx.reverse = inputs[7:]
-        return kept[0]
+        return saved[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         u, s, matrix, gates, h0, bias, lengths, h, products, opened, candidates = ctx.saved_tensors
-        if torch.is_grad_enabled():  # asked for with create_graph=True
+        if torch.is_grad_enabled():  # create_graph=True
             inputs = (u, s, matrix, gates, h0, bias)
             again = states(*inputs, lengths, ctx.nonlinearity, ctx.reverse)
-            wanted = [i for i, needed in enumerate(ctx.needs_input_grad[:6]) if needed]
-            found = torch.autograd.grad(again, [inputs[i] for i in wanted], grad, create_graph=True)
-            by_position = dict(zip(wanted, found, strict=True))
+            positions = [i for i, needed in enumerate(ctx.needs_input_grad[:6]) if needed]
+            gradients = torch.autograd.grad(again, [inputs[i] for i in positions], grad, create_graph=True)
+            by_position = dict(zip(positions, gradients, strict=True))
             return *(by_position.get(i) for i in range(6)), None, None, None
         grads = _backward(
             grad, h, products, opened, candidates, matrix, gates, h0, lengths, ctx.nonlinearity, ctx.reverse

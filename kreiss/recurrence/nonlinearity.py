@@ -1,4 +1,4 @@
-"""The nonlinearities φ of the recurrence, and what their gradients make of the state."""
+"""The nonlinearities φ of the recurrence, and their gradients in terms of the state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def modrelu(z: Tensor, bias: Tensor | None) -> Tensor:
 def cmodrelu(z: Tensor, bias: Tensor | None) -> Tensor:
     """modReLU on the modulus of complex numbers (Arjovsky et al. 2016): z·relu(|z| + b)/|z|; z = 0 gives 0.
 
-    Neighbouring entries (re, im) are one complex number; its b is the mean of their two biases, which layers give
+    Neighbouring entries (re, im) are one complex number; its b is the mean of their two biases, which layers set
     equal.
     """
     unit, modulus, zero = _polar(z)
@@ -25,9 +25,9 @@ def cmodrelu(z: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def stretch(z: Tensor, bias: Tensor | None) -> Tensor:
-    """|h|/|z| of every complex number, half as many as entries: what the gradient needs beside h = cmodrelu(z; b).
+    """|h|/|z| of every complex number, one per pair of entries: needed for the gradient besides h = cmodrelu(z; b).
 
-    From |h| − b one does not know |z| where it is much smaller than b.
+    |z| cannot be recovered from |h| − b where it is much smaller than b.
     """
     _, modulus, zero = _polar(z)
     return torch.where(zero, 0.0, _above(modulus, bias) / modulus)[..., ::2]
@@ -38,10 +38,10 @@ def _above(modulus: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _polar(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """z/|z| and |z| of every pair, and whether it is 0, where they are 0 and 1: |z| = 0 has no derivative.
+    """z/|z| and |z| of every pair, and whether it is 0; there they are set to 0 and 1: |z| has no derivative at 0.
 
-    Squares are taken of z over its larger part, so that they neither overflow nor vanish; the derivative does not see
-    what the result does not depend on.
+    z is scaled by its larger part before squaring, so that squares neither overflow nor underflow; the scale is
+    detached, because the result does not depend on it.
     """
     larger = _larger(z.detach().abs())
     zero = larger == 0
@@ -52,17 +52,17 @@ def _polar(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pair_sum(values: Tensor) -> Tensor:
-    """The sum of each pair of neighbours, in both places."""
+    """The sum of each pair of neighbours, at both positions."""
     return values + _swapped(values)
 
 
 def _larger(values: Tensor) -> Tensor:
-    """The larger of each pair of neighbours, in both places."""
+    """The larger of each pair of neighbours, at both positions."""
     return torch.maximum(values, _swapped(values))
 
 
 def _swapped(values: Tensor) -> Tensor:
-    if torch.compiler.is_exporting():  # a view of pairs would take sizes of the batch into the body of a scan
+    if torch.compiler.is_exporting():  # a view of pairs would capture batch sizes in the body of a scan
         first = torch.arange(values.shape[-1], device=values.device) % 2 == 0
         return torch.where(first, values.roll(-1, -1), values.roll(1, -1))
     return values.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
@@ -80,7 +80,7 @@ APPLY: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
     "cmodrelu": cmodrelu,
 }
 
-# φ'(z) from h = φ(z) alone, so that a backward pass keeps the states and nothing else.
+# φ'(z) from h = φ(z) alone, so that a backward pass stores only the states.
 SLOPE: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": torch.ones_like,
     "tanh": lambda h: 1 - h * h,
@@ -90,7 +90,7 @@ SLOPE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def through(nonlinearity: str, back: Tensor, h: Tensor, stretched: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The gradients to z and to the bias (of every state by itself), from that to h = φ(z; b) and what was kept."""
+    """Gradients of z and of the bias (for every state separately), from that of h = φ(z; b) and the stored |h|/|z|."""
     if nonlinearity == "cmodrelu":
         assert stretched is not None
         return _through_pairs(back, h, stretched.repeat_interleave(2, -1))
@@ -99,7 +99,7 @@ def through(nonlinearity: str, back: Tensor, h: Tensor, stretched: Tensor | None
 
 
 def _through_pairs(back: Tensor, h: Tensor, stretched: Tensor) -> tuple[Tensor, Tensor]:
-    """What points along h stays and is what the bias gets; what turns it is scaled by |h|/|z|."""
+    """The component along h is unchanged and is the bias gradient; the orthogonal one is scaled by |h|/|z|."""
     on, unit = stretched != 0, _polar(h)[0]
     along = _pair_sum(unit * back)
     grad_z = unit * along + (back - unit * along) * stretched

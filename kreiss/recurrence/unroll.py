@@ -1,7 +1,7 @@
-"""The one loop over time and the one scan, over any step.
+"""A loop and a scan over time, for any step function.
 
-A step is a function `step(x_t, state) -> (out_t, state)`. `unroll` runs it over a sequence: as a loop, which every
-feature of autograd supports, or, under torch.export, as a torch `scan`, which is traced once whatever the length and
+A step is a function `step(x_t, state) -> (out_t, state)`. `unroll` runs it over a sequence: as a loop, which
+supports every feature of autograd, or, under torch.export, as a torch `scan`, which is traced once for any length and
 keeps time and batch dynamic (ONNX: Scan). A scan is for inference only: its second derivatives are wrong in torch 2.13.
 """
 
@@ -29,20 +29,20 @@ def unroll(
     """Run `step` over a sequence.
 
     Args:
-        step: takes the input of one time step and the state before it; gives the output (a tensor, or a tuple of
-            tensors) and the state after it.
-        inputs: (T, …), T ≥ 1; or a tuple of such tensors, of which the step is given a tuple.
-        state: the first state, any pytree of tensors.
-        lengths: (B,), valid steps of each sequence. Beyond them the state stays what it was, and outputs mean nothing.
-        reverse: run from the last step to the first (from each sequence's own end).
-        batch_dim: the dimension of the state's tensors that counts sequences; `lengths` refers to it.
+        step: maps the input of one time step and the previous state to the output (a tensor, or a tuple of tensors) and
+            the next state.
+        inputs: (T, …), T ≥ 1; or a tuple of such tensors, of which the step receives a tuple.
+        state: the initial state, any pytree of tensors.
+        lengths: (B,), valid steps of each sequence. Beyond them the state is unchanged and outputs are meaningless.
+        reverse: run from the last step to the first (from the end of each sequence).
+        batch_dim: the batch dimension of the tensors of the state, to which `lengths` refers.
 
     Returns:
-        Outputs of all steps, in the order of time (T, …), and the last state.
+        Outputs of all steps in time order (T, …), and the last state.
     """
     if torch.compiler.is_exporting():
         return _scan(step, inputs, state, reverse)
-    # not x[t], whose backward pass makes a zero tensor of the whole length at every step
+    # not x[t], whose backward pass allocates a zero tensor of the full length at every step
     slices = inputs.unbind(0) if isinstance(inputs, Tensor) else list(zip(*(x.unbind(0) for x in inputs), strict=True))
     outputs: list[Any] = [None] * len(slices)
     for t in reversed(range(len(slices))) if reverse else range(len(slices)):
@@ -52,7 +52,7 @@ def unroll(
 
 
 def _scan(step: Step, inputs: Tensor | tuple[Tensor, ...], state: Any, reverse: bool) -> tuple[Any, Any]:
-    """The same for whole sequences, as one operator: layers refuse to export packed ones."""
+    """`unroll` as one operator, for sequences of full length: layers do not export packed sequences."""
     from torch._higher_order_ops.scan import scan
 
     def advance(state: Any, x: Any) -> tuple[Any, Any]:
@@ -64,7 +64,7 @@ def _scan(step: Step, inputs: Tensor | tuple[Tensor, ...], state: Any, reverse: 
 
 
 def _held(valid: Tensor, new: Any, old: Any, batch_dim: int) -> Any:
-    """The new state of sequences that have this step, the old one of those that do not."""
+    """The new state for sequences that have this step, the old state for the others."""
 
     def choose(after: Tensor, before: Tensor) -> Tensor:
         shape = [1] * after.dim()
@@ -81,9 +81,9 @@ def _stacked(outputs: Sequence[Any]) -> Any:
 
 
 def settled(states: Tensor, first: Tensor, last: Tensor, lengths: Tensor | None, reverse: bool) -> Tensor:
-    """States (T, B, N) as outputs, each sequence's beyond its length being the state it stays in.
+    """States (T, B, N) as outputs, constant beyond the length of each sequence.
 
-    That is the last state, or the first one where a sequence is run from its end.
+    The constant is the last state, or the first one if a sequence is run from its end.
     """
     if lengths is None:
         return states

@@ -1,1 +1,1 @@
-"""What people look at: pictures, figures of the papers by name, one-file HTML pages. Never trains."""
+"""Plots, figures of the papers and self-contained HTML pages. Never trains."""

@@ -1,4 +1,4 @@
-"""From a matrix or a network to findings: what `kreiss analyze` shows."""
+"""The findings of `kreiss analyze` for a matrix or a network."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def read_matrix(path: Path) -> Array:
 
 
 def of_matrix(matrix: Array, part: str) -> Iterator[Finding]:
-    """Findings of a matrix alone."""
+    """Findings about a matrix alone."""
     if part in NETWORK_PARTS:
         raise InputError(
             f"{part} need a network, with its inputs and nonlinearity; got a matrix alone. "
             f"Choose one of: {', '.join((*MATRIX_PARTS, 'all'))}; or pass a saved model."
         )
-    for one in MATRIX_PARTS if part == "all" else (part,):
-        yield from matrix_findings(matrix, one)
+    for name in MATRIX_PARTS if part == "all" else (part,):
+        yield from matrix_findings(matrix, name)
 
 
 def of_network(network: Any, part: str, drive: Any = None) -> Iterator[Finding]:
-    """Findings of a network: of its first recurrent matrix where it has one, and of the network itself.
+    """Findings about a network: about its first recurrent matrix, and about the network itself.
 
     Args:
         network: see `kreiss.analysis.dynamics`.
         part: one of the parts, or "all".
-        drive: what drives it, a `Drive`; random input by default.
+        drive: its input, a `Drive`; random input by default.
     """
     from kreiss.analysis.network.structure import learned_structure
     from kreiss.report.network_findings import input_source, network_findings
@@ -54,16 +54,16 @@ def of_network(network: Any, part: str, drive: Any = None) -> Iterator[Finding]:
     parts = PARTS if part == "all" else (part,)
     if set(parts) & set(MATRIX_PARTS):
         structure = learned_structure(network)[shown_matrix(network)]
-        for one in parts:
-            if one in MATRIX_PARTS:
-                yield from matrix_findings(structure.matrix, one, input_source(network), structure)
-    for one in parts:
-        if one in NETWORK_PARTS:
-            yield from network_findings(network, one, drive)
+        for name in parts:
+            if name in MATRIX_PARTS:
+                yield from matrix_findings(structure.matrix, name, input_source(network), structure)
+    for name in parts:
+        if name in NETWORK_PARTS:
+            yield from network_findings(network, name, drive)
 
 
 def shown_matrix(network: Any) -> str:
-    """The matrix of the first layer that stands where V stands: of a gated layer, that of the candidate state."""
+    """The matrix of the first layer that plays the role of V: in a gated layer, that of the candidate state."""
     from kreiss.analysis.network.dynamics import recurrent_layer
     from kreiss.analysis.network.structure import recurrent_matrices
 
@@ -72,7 +72,7 @@ def shown_matrix(network: Any) -> str:
 
 
 def described(network: Any, driven: str = "driven by Gaussian input of variance 1") -> str:
-    """What a network is, and how it is looked at."""
+    """A description of a network and of its analysis."""
     from kreiss.analysis.network.dynamics import recurrent_layer
     from kreiss.analysis.network.structure import recurrent_matrices
 

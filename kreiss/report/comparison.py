@@ -1,4 +1,4 @@
-"""An experiment beside the paper: what was run, what it came to, and whether it agrees."""
+"""Comparison of an experiment with the paper: runs, results and agreement."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kreiss.studies.results import Record
 from kreiss.tasks import TASKS
 from kreiss.training.record import read_config
 
-MOST_SEEDS = 10  # looked for
+MOST_SEEDS = 10  # per row
 NEAR = 2.0  # standard errors within which numbers agree
 NOT_RUN = "not run"
 HIGHER = ("accuracy", "segsnr", "stoi", "pesq")  # metrics that are better when higher
-SOLVED = 0.99  # accuracy from which a task of recall is solved
+SOLVED = 0.99  # accuracy from which a recall task counts as solved
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Line:
 
     Attributes:
         row: of the experiment.
-        published: the number it is compared with.
-        runs: those that were made, by seed.
-        values: the metric of each that finished.
+        published: the published number.
+        runs: existing runs, by seed.
+        values: the metric of each finished run.
         scaled: whether the runs differ from the published set-up.
     """
 
@@ -61,14 +61,14 @@ class Line:
         return None if self.mean is None or self.published is None else self.mean - self.published.value
 
     def of(self, metric: str, split: str) -> Line:
-        """The same runs with another of their numbers; there is no published one."""
+        """The same runs with another metric, without a published number."""
         values = [run[split][metric] for run in self.runs if metric in run.get(split, {})]
         return replace(self, published=None, values=values)
 
     def ends(self, name: str) -> float | None:
-        """The mean over runs of a number of their tests or spectra."""
-        found = [{**run.get("spectrum", {}), **run.get("test", {})}.get(name) for run in self.runs]
-        numbers = [number for number in found if number is not None]
+        """The mean over runs of a test metric or a spectral number."""
+        values = [{**run.get("spectrum", {}), **run.get("test", {})}.get(name) for run in self.runs]
+        numbers = [number for number in values if number is not None]
         return statistics.fmean(numbers) if numbers else None
 
 
@@ -80,21 +80,21 @@ class Comparison:
     scale: str
     lines: list[Line]
     baseline: float | None = None
-    order: tuple[int, int] = field(default=(0, 0))  # pairs of rows in the order of the paper, of all pairs
+    order: tuple[int, int] = field(default=(0, 0))  # pairs of rows in the order of the paper, and all pairs
 
     @property
     def run(self) -> bool:
-        """Whether anything of it was run."""
+        """Whether it has any runs."""
         return bool(self.keys)
 
     @property
     def keys(self) -> frozenset[str]:
-        """Of all its runs."""
+        """The keys of all its runs."""
         return frozenset(run["key"] for line in self.lines for run in line.runs)
 
 
 def compare(made: Experiment, scale: str, known: dict[str, Record]) -> Comparison:
-    """The rows of an experiment beside their runs.
+    """The rows of an experiment with their runs.
 
     Args:
         made: the experiment.
@@ -107,7 +107,7 @@ def compare(made: Experiment, scale: str, known: dict[str, Record]) -> Compariso
 
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
-    """Runs of the user's own beside one another; there is no paper."""
+    """Runs in folders side by side, without a paper."""
     lines: list[Line] = []
     for folder in folders:
         config = read_config(folder)
@@ -116,53 +116,53 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
         metric = TASKS[config.task.name].metric
         values = [record["test"][metric]] if "test" in record else []
         lines.append(Line(Row(folder.name, str(folder), settings), None, [record], values, False))
-    made = Experiment(
+    experiment = Experiment(
         "runs", "", "runs of your own", "Runs", TASKS[lines[0].row.settings["task"]].metric,
-        tuple(line.row for line in lines), {"own": Scale("as each was told")},
+        tuple(line.row for line in lines), {"own": Scale("as configured")},
     )  # fmt: skip
-    return Comparison(made, "own", lines)
+    return Comparison(experiment, "own", lines)
 
 
-def _line(made: Experiment, row: Row, scale: str, known: dict[str, Record]) -> Line:
-    keys = keys_of(made, row, scale, MOST_SEEDS)
+def _line(experiment: Experiment, row: Row, scale: str, known: dict[str, Record]) -> Line:
+    keys = keys_of(experiment, row, scale, MOST_SEEDS)
     runs = [{**known[key], "key": key} for key in keys if key in known]
-    published = next((n for n in row.published if (n.metric, n.split) == (made.metric, made.split)), None)
-    values = [value for run in runs if (value := _value(run, made)) is not None]
-    return Line(row, published, runs, values, bool(differences(made, row, scale)))
+    published = next((n for n in row.published if (n.metric, n.split) == (experiment.metric, experiment.split)), None)
+    values = [value for run in runs if (value := _value(run, experiment)) is not None]
+    return Line(row, published, runs, values, bool(differences(experiment, row, scale)))
 
 
-def _value(run: Record, made: Experiment) -> float | None:
-    found: dict[str, Any] = {**run.get("spectrum", {}), **run.get(made.split, {})}
-    return found.get(made.metric)
+def _value(run: Record, experiment: Experiment) -> float | None:
+    metrics: dict[str, Any] = {**run.get("spectrum", {}), **run.get(experiment.split, {})}
+    return metrics.get(experiment.metric)
 
 
 def _order(lines: Sequence[Line]) -> tuple[int, int]:
-    """Pairs of rows whose order is that of the paper, of all whose published numbers differ and that were run."""
+    """Pairs of rows in the order of the paper, and all pairs that were run and whose published numbers differ."""
     right = total = 0
-    for one, two in _pairs(lines):
-        assert one.published is not None
-        assert two.published is not None
-        assert one.mean is not None
-        assert two.mean is not None
+    for first, second in _pairs(lines):
+        assert first.published is not None
+        assert second.published is not None
+        assert first.mean is not None
+        assert second.mean is not None
         total += 1
-        right += (one.published.value < two.published.value) == (one.mean < two.mean)
+        right += (first.published.value < second.published.value) == (first.mean < second.mean)
     return right, total
 
 
 def _pairs(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
-    """Pairs of rows of one comparison (units or parameters, and the same length) with numbers on both sides."""
+    """Pairs of rows of one comparison (units or parameters, same length) with published numbers and runs."""
     numbers = [line for line in lines if line.published is not None and line.mean is not None]
-    for one, two in combinations(numbers, 2):
-        together = set(one.row.columns) & set(two.row.columns) or not (one.row.columns or two.row.columns)
-        lengths = {line.row.settings.get("task.chunk") for line in (one, two)}
-        assert one.published is not None
-        assert two.published is not None
-        if together and len(lengths) == 1 and one.published.value != two.published.value:
-            yield one, two
+    for first, second in combinations(numbers, 2):
+        together = set(first.row.columns) & set(second.row.columns) or not (first.row.columns or second.row.columns)
+        lengths = {line.row.settings.get("task.chunk") for line in (first, second)}
+        assert first.published is not None
+        assert second.published is not None
+        if together and len(lengths) == 1 and first.published.value != second.published.value:
+            yield first, second
 
 
 def verdict(line: Line, comparison: Comparison) -> str:
-    """In a few words what the numbers of a row say."""
+    """A short verdict on the numbers of a row."""
     if not line.runs:
         return NOT_RUN
     if line.mean is None:

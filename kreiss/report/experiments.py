@@ -1,4 +1,4 @@
-"""`kreiss report`: experiments beside their papers in one HTML file, with learning curves and learned structure."""
+"""`kreiss report`: experiments and papers compared in one HTML file, with learning curves and learned structure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kreiss.report.style import COLOURS, GREY, canvas, mosaic, style
 from kreiss.studies.results import Record
 
 LINES = ("-", "--", ":", "-.")
-STRUCTURED = ("nnrnn",)  # networks whose learned Schur form is drawn
+STRUCTURED = ("nnrnn",)  # networks whose learned Schur form is plotted
 
 
 def write(comparisons: Sequence[Comparison], path: Path, runs: Path) -> Path:
-    """Write one HTML file that needs nothing beside it.
+    """Write one self-contained HTML file.
 
     Args:
-        comparisons: in the order they are shown.
+        comparisons: in the order shown.
         path: of the file.
-        runs: folder of the runs; where it holds the networks, what they learned is drawn.
+        runs: folder of the runs; if it contains the networks, their learned structure is plotted.
     """
     sections = [_section(comparison, runs) for comparison in comparisons]
     links = [(_key(comparison), f"{comparison.made.name}, {comparison.scale}") for comparison in comparisons]
@@ -45,18 +45,20 @@ def _key(comparison: Comparison) -> str:
 
 
 def _section(comparison: Comparison, runs: Path) -> str:
-    made, key = comparison.made, _key(comparison)
-    scale = made.scales[comparison.scale]
-    where = f"{tables.source(made)}: {made.metric}, {made.split}. Scale {comparison.scale}: {scale.about}."
+    experiment, key = comparison.made, _key(comparison)
+    scale = experiment.scales[comparison.scale]
+    measured = f"{experiment.metric}, {experiment.split}"
+    where = f"{tables.source(experiment)}: {measured}. Scale {comparison.scale}: {scale.about}."
+    name = html.escape(experiment.name)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(comparison))
     pictures = "".join(
         page.framed(page.inline(svg(figure), f"{key}-{number}", sentence), sentence)
         for number, (figure, sentence) in enumerate(_pictures(comparison, runs))
     )
     return f"""<section aria-labelledby="{key}">
-<h2 id="{key}">{html.escape(made.name)}: {html.escape(made.title)}</h2>
+<h2 id="{key}">{name}: {html.escape(experiment.title)}</h2>
 <p>{html.escape(where)}</p>
-<div class="wide" tabindex="0" role="region" aria-label="Table of {html.escape(made.name)}">{_tables(comparison)}</div>
+<div class="wide" tabindex="0" role="region" aria-label="Table of {name}">{_tables(comparison)}</div>
 <p>{html.escape(tables.closing(comparison))}</p>
 {pictures}
 <details><summary>What is ambiguous or differs</summary><ul>{notes}</ul></details>
@@ -64,7 +66,7 @@ def _section(comparison: Comparison, runs: Path) -> str:
 
 
 def _tables(comparison: Comparison) -> str:
-    """The comparison, and further numbers where the paper prints them."""
+    """The comparison, and further published numbers if there are any."""
     rows = [tables.cells(line, comparison) for line in comparison.lines]
     return _table(tables.HEADINGS, rows) + _table(*tables.further(comparison))
 
@@ -90,7 +92,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             yield f"{line.row.label}: {line.row.note}"
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- plots
 
 
 def svg(figure: Any) -> str:
@@ -102,7 +104,7 @@ def svg(figure: Any) -> str:
 
 
 def _pictures(comparison: Comparison, runs: Path) -> Iterator[tuple[Any, str]]:
-    """Figures with a sentence each."""
+    """Figures, each with a sentence."""
     shown = [line for line in comparison.lines if any(run.get("curve") for run in line.runs)]
     if shown:
         metric = _curve_metric(comparison)
@@ -115,7 +117,7 @@ def _pictures(comparison: Comparison, runs: Path) -> Iterator[tuple[Any, str]]:
 
 
 def _curve_metric(comparison: Comparison) -> str:
-    """The metric of the table where validations have it, and the loss elsewhere."""
+    """The metric of the table if validations have it, else the loss."""
     points = [run["curve"][0] for line in comparison.lines for run in line.runs if run.get("curve")]
     return comparison.made.metric if points and comparison.made.metric in points[0] else "loss"
 
@@ -141,7 +143,7 @@ def curves(comparison: Comparison, lines: Sequence[Line]) -> Any:
 
 
 def _which(line: Line) -> str:
-    """What tells a row from others of the same network."""
+    """What distinguishes a row from others of the same network."""
     chunk = line.row.settings.get("task.chunk")
     return (f", {chunk}" if chunk else "") + (f" ({line.row.columns[0]})" if len(line.row.columns) == 1 else "")
 
@@ -151,12 +153,12 @@ def band(runs: Sequence[Record], metric: str) -> tuple[list[int], list[float], l
     curves = [{point["update"]: point[metric] for point in run["curve"]} for run in runs if run.get("curve")]
     updates = sorted(set.intersection(*map(set, curves)))
     values = [[curve[update] for curve in curves] for update in updates]
-    errors = [statistics.stdev(one) / len(one) ** 0.5 if len(one) > 1 else 0.0 for one in values]
-    return updates, [statistics.fmean(one) for one in values], errors
+    errors = [statistics.stdev(sample) / len(sample) ** 0.5 if len(sample) > 1 else 0.0 for sample in values]
+    return updates, [statistics.fmean(sample) for sample in values], errors
 
 
 def _folder(line: Line, runs: Path) -> Path | None:
-    """The run of the first seed, where its network is still there."""
+    """The folder of the first run whose network still exists."""
     for run in line.runs:
         folder = runs / str(run.get("key", ""))
         if run.get("key") and (folder / BEST).exists():
@@ -165,13 +167,13 @@ def _folder(line: Line, runs: Path) -> Path | None:
 
 
 def structure(folder: Path) -> Any:
-    """The learned Schur form of a run: Θ, the size of its sub-diagonals, its angles."""
+    """The learned Schur form of a run: Θ, its sub-diagonals and its angles."""
     from kreiss.analysis.network.structure import learned_structure
     from kreiss.networks import load
 
-    found = next(iter(learned_structure(load(folder)).values()))
+    learned = next(iter(learned_structure(load(folder)).values()))
     figure, axes = mosaic("abc", size=(10.5, 3.4), polar="c")
-    theta_map(found.theta, axes["a"])
-    subdiagonal_profile(found, axes["b"])
-    angle_rose(found.angles, axes["c"])
+    theta_map(learned.theta, axes["a"])
+    subdiagonal_profile(learned, axes["b"])
+    angle_rose(learned.angles, axes["c"])
     return figure

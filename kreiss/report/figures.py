@@ -1,7 +1,7 @@
 """Figures of the papers by name: 001 is the nnRNN paper, 000 its supplement, 003 the ENRNN paper, thesis that of Kerg.
 
-A figure of theory needs nothing. A figure of trained networks takes them by role; what they were trained on, and for
-how long, is up to the caller, and a note says it in the picture.
+Theoretical figures need no input. Figures of trained networks take them by role; what they were trained on, and for how
+long, is up to the caller, and can be stated in a note.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class PaperFigure:
     """A figure of a paper.
 
     Attributes:
-        draw: makes it from what each role is given.
+        draw: makes it, with the roles as arguments.
         about: what it shows.
-        roles: what it needs, by name, and what that is; empty for theory.
+        roles: its inputs, name → description; empty for theory.
     """
 
     draw: Callable[..., Figure]
@@ -44,7 +44,7 @@ def figure(name: str, *, note: str = "", **roles: Any) -> Figure:
 
     Args:
         name: such as "001/fig1c"; the keys of `FIGURES`.
-        note: a line under the figure, such as how short its networks were trained.
+        note: a line under the figure, such as how long its networks were trained.
         roles: networks, runs or histories by role; see `FIGURES[name].roles`.
 
     Example:
@@ -53,31 +53,31 @@ def figure(name: str, *, note: str = "", **roles: Any) -> Figure:
         ['d = 0', 'd = 0.2']
     """
     check_name("figure", name, FIGURES)
-    wanted = FIGURES[name]
-    missing = [role for role in wanted.roles if role not in roles and role != "runs"]
-    if missing or (wanted.roles.keys() == {"runs"} and not roles):
-        needs = "; ".join(f"{role}: {what}" for role, what in wanted.roles.items())
+    entry = FIGURES[name]
+    missing = [role for role in entry.roles if role not in roles and role != "runs"]
+    if missing or (entry.roles.keys() == {"runs"} and not roles):
+        needs = "; ".join(f"{role}: {what}" for role, what in entry.roles.items())
         raise InputError(f"figure {name} needs trained networks; got none for {missing or ['runs']}. Pass {needs}.")
-    made = wanted.draw(**roles)
+    fig = entry.draw(**roles)
     if note:
         with style():
-            made.supxlabel(note, fontsize=8, color=COLOURS[1])
-    return made
+            fig.supxlabel(note, fontsize=8, color=COLOURS[1])
+    return fig
 
 
 # ---------------------------------------------------------------- theory
 
 
-SMALL = 6  # modes of the drawing
+SMALL = 6  # modes in the diagram
 
 
 def form_of_theta() -> Figure:
-    """001 Fig. 1(a): the lower-triangular Schur form of eq. (2), and the modes that feed one another."""
-    made, axes = canvas(2, 1, size=(5.0, 6.2), height_ratios=(5, 2))
+    """001 Fig. 1(a): the lower-triangular Schur form of eq. (2), and the coupling of its modes."""
+    fig, axes = canvas(2, 1, size=(5.0, 6.2), height_ratios=(5, 2))
     kinds = np.tril(np.full((SMALL, SMALL), 3), -2) + 2 * np.eye(SMALL, k=-1, dtype=int) + np.eye(SMALL, dtype=int)
     _entries(kinds, axes[0])
     _modes(axes[1])
-    figure_: Figure = made
+    figure_: Figure = fig
     return figure_
 
 
@@ -114,7 +114,7 @@ def _modes(axes: Any) -> None:
 
 
 def _arrow(axes: Any, start: int, end: int) -> None:
-    """From one mode to itself or to a later one, higher the farther it goes."""
+    """An arrow from a mode to itself or to a later one; longer arrows bend more."""
     name = "dα"[end - start] if end - start < 2 else "β"
     bend = "arc3,rad=-1.8" if start == end else f"arc3,rad={0 if end - start == 1 else -0.45}"
     shift = 0.16 if start == end else 0.0
@@ -125,12 +125,12 @@ def _arrow(axes: Any, start: int, end: int) -> None:
 
 
 def transients_of_theta() -> Figure:
-    """001 Fig. 1(b): transients of Θ(α, β, 0) from a thousand starts on the sphere, its top in both readings."""
-    found = {
+    """001 Fig. 1(b): transients of Θ(α, β, 0) from 1,000 starts on the sphere, the upper panel in both readings."""
+    transients = {
         f"α = {alpha}, β = {beta}": analysis.sphere_transients(analysis.delay_line(N, alpha, beta), N + 10)
         for alpha, beta in PARAMETERS
     }
-    made, axes = mosaic("us;nn", size=(9.4, 6.6))
+    fig, axes = mosaic("us;nn", size=(9.4, 6.6))
     panels = {
         "u": ("unit", "deviation across units", "as captioned: mean ± deviation over starts"),
         "s": ("start", "deviation across starts", "as the authors computed it: mean ± deviation over units"),
@@ -138,7 +138,8 @@ def transients_of_theta() -> Figure:
     }
     for letter, (kind, label, title) in panels.items():
         curves = {
-            name: (getattr(one, f"{kind}_mean"), getattr(one, f"{kind}_deviation")) for name, one in found.items()
+            name: (getattr(sample, f"{kind}_mean"), getattr(sample, f"{kind}_deviation"))
+            for name, sample in transients.items()
         }
         plots.bands(curves, axes[letter])
         with style():
@@ -148,14 +149,14 @@ def transients_of_theta() -> Figure:
             axes[letter].set_title(title, fontsize=9)
     with style():
         axes["s"].set_ylim(axes["u"].get_ylim())
-        made.legend(*axes["n"].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
-    figure_: Figure = made
+        fig.legend(*axes["n"].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+    figure_: Figure = fig
     return figure_
 
 
 def memory_of_theta() -> Figure:
     """001 Fig. 1(c): Fisher memory curves of Θ(α, β, d) for d = 0 and 0.2."""
-    made, axes = canvas(1, 2, sharey=True, size=(9.4, 3.8))
+    fig, axes = canvas(1, 2, sharey=True, size=(9.4, 3.8))
     for panel, diagonal in zip(axes, (0.0, 0.2), strict=True):
         curves = {
             f"α = {alpha}, β = {beta}": analysis.fisher_memory(
@@ -166,11 +167,11 @@ def memory_of_theta() -> Figure:
         plots.fisher_curves(curves, panel, longest=int(1.6 * N))
         with style():
             for line, (_, beta) in zip(panel.lines, PARAMETERS, strict=True):
-                line.set_linestyle("--" if beta else "-")  # β hardly moves a curve, so that one hides the other
+                line.set_linestyle("--" if beta else "-")  # β hardly changes a curve, so that one hides the other
             panel.set_title(f"d = {diagonal:g}")
             panel.set_ylim(1e-4, 2)
             panel.legend(fontsize=8, loc="lower left")
-    figure_: Figure = made
+    figure_: Figure = fig
     return figure_
 
 
@@ -181,12 +182,12 @@ def _first(network: Any) -> Any:
     return next(iter(analysis.learned_structure(network).values()))
 
 
-def _theta_with_angles(found: Any, axes: Any, title: str) -> None:
-    plots.theta_map(found.theta, axes, blocks=False, log=True)
-    axes.set_title(f"{title}: mean γ {found.moduli.mean():.3f}")
-    if len(found.angles):
+def _theta_with_angles(structure: Any, axes: Any, title: str) -> None:
+    plots.theta_map(structure.theta, axes, blocks=False, log=True)
+    axes.set_title(f"{title}: mean γ {structure.moduli.mean():.3f}")
+    if len(structure.angles):
         inset = axes.inset_axes((0.56, 0.58, 0.42, 0.4), projection="polar")
-        plots.angle_rose(found.angles, inset)
+        plots.angle_rose(structure.angles, inset)
         inset.set_title("")
         inset.set_yticklabels([])
         inset.set_xticklabels([])
@@ -195,12 +196,12 @@ def _theta_with_angles(found: Any, axes: Any, title: str) -> None:
 def learned_theta(copy: Any, characters: Any) -> Figure:
     """001 Fig. 3: learned Θ on copying and on characters, angles, and the sub-diagonals of the latter."""
     structures = {"copy": _first(copy), "characters": _first(characters)}
-    made, axes = canvas(1, 3, size=(14, 4.0))
-    for panel, (name, found) in zip(axes, structures.items(), strict=False):
-        _theta_with_angles(found, panel, name)
+    fig, axes = canvas(1, 3, size=(14, 4.0))
+    for panel, (name, structure) in zip(axes, structures.items(), strict=False):
+        _theta_with_angles(structure, panel, name)
     with style():
-        for name, found in structures.items():
-            axes[2].plot(np.arange(1, len(found.profile)), found.profile[1:], label=name)
+        for name, structure in structures.items():
+            axes[2].plot(np.arange(1, len(structure.profile)), structure.profile[1:], label=name)
         axes[2].set(xlabel="k", ylabel="mean |Θ| on sub-diagonal k", title="sub-diagonals", yscale="log")
         axes[2].legend(fontsize=8, loc="lower left")
         theta = structures["characters"].theta
@@ -208,26 +209,26 @@ def learned_theta(copy: Any, characters: Any) -> Figure:
         inset.hist(np.abs(np.diag(theta, -1)), bins=30, color=COLOURS[1])
         inset.set_title("entries of k = 1, characters", fontsize=7)
         inset.tick_params(labelsize=6)
-    figure_: Figure = made
+    figure_: Figure = fig
     return figure_
 
 
 def learned_theta_on_pixels(psmnist: Any) -> Figure:
     """000 Fig. 5: learned Θ on permuted sequential MNIST, with angles."""
-    made, axes = canvas(size=(5.4, 4.6))
+    fig, axes = canvas(size=(5.4, 4.6))
     _theta_with_angles(_first(psmnist), axes, "psMNIST")
-    figure_: Figure = made
+    figure_: Figure = fig
     return figure_
 
 
 def _part_of_state(network: Any, inputs: Any, units: slice, title: str) -> Figure:
-    found = analysis.input_sensitivity(analysis.dynamics(network).time_first(), inputs, units=units)
-    made: Figure = plots.heat_map(found, title=title).figure
-    return made
+    sensitivity = analysis.input_sensitivity(analysis.dynamics(network).time_first(), inputs, units=units)
+    fig: Figure = plots.heat_map(sensitivity, title=title).figure
+    return fig
 
 
 def short_term_dependence(enrnn: Any, inputs: Any, long: int) -> Figure:
-    """003 Fig. 4: ‖∂h⁽ˢ⁾_τ/∂x_t‖ of the short-term units, those behind the first `long`."""
+    """003 Fig. 4: ‖∂h⁽ˢ⁾_τ/∂x_t‖ of the short-term units, those after the first `long`."""
     return _part_of_state(enrnn, inputs, slice(long, None), f"short-term units, {plots.INFLUENCE}")
 
 
@@ -242,7 +243,7 @@ def sizes_of_state(**curves: Any) -> Figure:
     Args:
         curves: name → (updates, errors).
     """
-    made, axes = canvas(size=(5.6, 4.0))
+    fig, axes = canvas(size=(5.6, 4.0))
     with style():
         for name, (updates, errors) in curves.items():
             axes.plot(updates, errors, label=name)
@@ -251,29 +252,29 @@ def sizes_of_state(**curves: Any) -> Figure:
             xlabel="update", ylabel="mean squared error", title="adding: long-term / short-term units", yscale="log"
         )
         axes.legend(fontsize=8)
-    figure_: Figure = made
+    figure_: Figure = fig
     return figure_
 
 
 def gradient_propagation(**histories: Any) -> Figure:
     """002, figure, and thesis App. A Fig. 3: gradients through time after training, and through training.
 
-    The papers do not say which gradient the second panel has. Here it is ‖∂L/∂h_t‖, averaged over time, where it was
-    measured at several moments, and that of all parameters where a training recorded it.
+    The papers do not specify the gradient of the second panel. Here it is ‖∂L/∂h_t‖, averaged over time, if it was
+    measured at several updates, and that of all parameters if the training recorded it.
 
     Args:
         histories: name → `GradientHistory`, such as of γ free and γ clamped.
     """
-    recorded = {name: one.recorded for name, one in histories.items() if one.recorded}
-    moments = not recorded or any(len(one.updates) > 1 for one in histories.values())
+    recorded = {name: history.recorded for name, history in histories.items() if history.recorded}
+    moments = not recorded or any(len(history.updates) > 1 for history in histories.values())
     panels = 1 + moments + bool(recorded)
-    made, axes = canvas(1, panels, size=(4.7 * panels, 3.8))
+    fig, axes = canvas(1, panels, size=(4.7 * panels, 3.8))
     plots.gradient_flow({name: history.flows[-1] for name, history in histories.items()}, axes[0])
     if moments:
         plots.gradient_history(histories, axes[1])
     if recorded:
         plots.recorded_gradients(recorded, axes[-1])
-    figure_: Figure = made
+    figure_: Figure = fig
     return figure_
 
 

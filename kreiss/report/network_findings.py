@@ -1,4 +1,4 @@
-"""What there is to say about a network beyond its matrices: gradients, exponents, fixed points."""
+"""Findings about a network beyond its matrices: gradients, exponents, fixed points."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kreiss.report.style import canvas
 
 STEPS, BATCH = 100, 4  # of the random input that drives the network
 DESCENT = 300  # steps towards fixed points
-LARGEST_STATE = 256  # numbers up to which whole Jacobians are followed
+LARGEST_STATE = 256  # state size up to which full Jacobians are computed
 LOCAL = (
     "This is local, a derivative along these trajectories: it says what becomes of a small change, not how long a "
     "value is held. A network that stores a bit in one of two stable states has small derivatives but keeps it."
@@ -30,12 +30,12 @@ LEFT_OUT = (
 
 @dataclass(frozen=True)
 class Drive:
-    """What a network is driven by while it is looked at.
+    """The input that drives a network during its analysis.
 
     Attributes:
-        inputs: (T, B, I), time first also where the layer is batch-first, or symbols (T, B).
-        said: what they are, as the end of a sentence.
-        loss: of the layer's outputs (T, B, H), summed over sequences, where there is a task.
+        inputs: (T, B, I), time first even if the layer is batch-first, or symbols (T, B).
+        said: a phrase that describes them.
+        loss: of the layer's outputs (T, B, H), summed over sequences, if there is a task.
     """
 
     inputs: Tensor
@@ -58,12 +58,12 @@ def input_source(network: Any) -> Any:
 
 
 def network_findings(network: Any, part: str, drive: Drive | None = None) -> Iterator[Finding]:
-    """What `part`, "gradients" or "fixed-points", says about a network.
+    """Findings of `part`, "gradients" or "fixed-points", about a network.
 
     Args:
         network: see `kreiss.analysis.dynamics`.
         part: one of the two.
-        drive: what it is driven by; random input by default.
+        drive: its input; random by default.
     """
     system = analysis.dynamics(network).time_first()
     drive = drive or Drive(random_inputs(system, 220), "random input")
@@ -105,44 +105,45 @@ def _last_output(outputs: Tensor) -> Tensor:
     return (weights * last).sum()
 
 
-def _reach_back(flow: Any, said: str) -> str:
+def _reach_back(flow: Any, driver: str) -> str:
     mean, length = flow.mean, len(flow.mean) - 1
     if not mean[0] > 0:
         reach = length - int(mean.nonzero()[0, 0]) if mean.any() else 0
-        return f"Under {said}, gradients of the last output reach back no further than {steps(reach)}."
+        return f"Under {driver}, gradients of the last output reach back no further than {steps(reach)}."
     kind = "shrink" if flow.growth < 1 else "grow"
     return (
-        f"Under {said}, gradients of the last output {kind} by a factor of {flow.growth:.4g} per step back in time; "
+        f"Under {driver}, gradients of the last output {kind} by a factor of {flow.growth:.4g} per step back in time; "
         f"{steps(length)} earlier they are {float(mean[0] / mean[-1]):.3g} times as long."
     )
 
 
 def _dependence(system: Any, drive: Drive) -> Finding:
-    found = analysis.input_sensitivity(system, drive.inputs[:60, :2])
-    first, horizon = found.first_below(0.1), found.horizon(0.1)
-    decay = _decay(found, first, horizon)
+    sensitivity = analysis.input_sensitivity(system, drive.inputs[:60, :2])
+    first, horizon = sensitivity.first_below(0.1), sensitivity.horizon(0.1)
+    decay = _decay(sensitivity, first, horizon)
     sentence = f"Under {drive.said}, the derivative of the state with respect to an input {decay}. {LOCAL}"
-    numbers = {"first_below_10_percent": first, "horizon_10_percent": horizon, "by_lag": found.by_lag.tolist()}
+    numbers = {"first_below_10_percent": first, "horizon_10_percent": horizon, "by_lag": sensitivity.by_lag.tolist()}
 
     def draw() -> Any:
         figure, axes = canvas(1, 2, size=(9.4, 4.0))
-        plots.heat_map(found, axes[0])
-        plots.sensitivity_by_lag(found, axes[1])
+        plots.heat_map(sensitivity, axes[0])
+        plots.sensitivity_by_lag(sensitivity, axes[1])
         return figure
 
     return Finding("dependence", "Dependence on inputs", sentence, numbers, draw)
 
 
-def _decay(found: Any, first: int | None, horizon: int | None) -> str:
-    """When the derivative falls below a tenth of its largest, and whether it stays there."""
-    if not found.by_lag.any():
-        return f"is 0 at all of {steps(len(found.by_lag))}"
+def _decay(sensitivity: Any, first: int | None, horizon: int | None) -> str:
+    """When the derivative falls below a tenth of its maximum, and whether it stays there."""
+    if not sensitivity.by_lag.any():
+        return f"is 0 at all of {steps(len(sensitivity.by_lag))}"
     if first is None:
-        share = float(found.by_lag[-1] / found.by_lag.max())
-        return f"does not fall below 10 % of its largest within {steps(len(found.by_lag))}: it ends at {percent(share)}"
+        share = float(sensitivity.by_lag[-1] / sensitivity.by_lag.max())
+        within = steps(len(sensitivity.by_lag))
+        return f"does not fall below 10 % of its largest within {within}: it ends at {percent(share)}"
     falls = f"first falls below 10 % of its largest {steps(first)} after the input"
     if horizon is None:
-        return f"{falls} but is above it again at the end of the {steps(len(found.by_lag))}"
+        return f"{falls} but is above it again at the end of the {steps(len(sensitivity.by_lag))}"
     return f"{falls} and stays there" if first == horizon else f"{falls} and stays there from {steps(horizon)} on"
 
 
@@ -151,28 +152,28 @@ def _decay(found: Any, first: int | None, horizon: int | None) -> str:
 
 def _exponents(system: Any, drive: Drive) -> Finding:
     x = drive.inputs[:220, :1]
-    found = analysis.lyapunov_spectrum(system, x, warmup=min(20, len(x) // 10))
-    lost = int((~found.exponents.isfinite()).sum())
-    said = f"Under {drive.said}, "
-    if lost == len(found.exponents):
-        sentence = f"{said}every disturbance of the state is gone after a few of the {steps(len(x))}."
+    spectrum = analysis.lyapunov_spectrum(system, x, warmup=min(20, len(x) // 10))
+    lost = int((~spectrum.exponents.isfinite()).sum())
+    opening = f"Under {drive.said}, "
+    if lost == len(spectrum.exponents):
+        sentence = f"{opening}every disturbance of the state is gone after a few of the {steps(len(x))}."
     else:
-        top, error = float(found.exponents[0]), float(found.error[0])
+        top, error = float(spectrum.exponents[0]), float(spectrum.error[0])
         sentence = (
-            f"{said}its largest Lyapunov exponent is {top:.3g} ± {error:.1g} per step, so nearby states "
+            f"{opening}its largest Lyapunov exponent is {top:.3g} ± {error:.1g} per step, so nearby states "
             f"{_fate(top, error, system.states(x))}."
         )
         if lost:
-            sentence += f" In {lost} of its {len(found.exponents)} directions disturbances vanish altogether."
+            sentence += f" In {lost} of its {len(spectrum.exponents)} directions disturbances vanish altogether."
     numbers = {
-        "exponents": found.exponents.tolist(), "errors": found.error.tolist(), "lost_directions": lost,
-        "dimension": found.dimension,
+        "exponents": spectrum.exponents.tolist(), "errors": spectrum.error.tolist(), "lost_directions": lost,
+        "dimension": spectrum.dimension,
     }  # fmt: skip
-    return Finding("lyapunov", "Lyapunov spectrum", sentence, numbers, lambda: plots.lyapunov(found).figure)
+    return Finding("lyapunov", "Lyapunov spectrum", sentence, numbers, lambda: plots.lyapunov(spectrum).figure)
 
 
 def _fate(top: float, error: float, states: Tensor) -> str:
-    """What nearby states do; chaos is only what stays bounded."""
+    """What nearby states do; only bounded states are called chaotic."""
     if abs(top) <= 2 * error:
         return "keep their distance"
     if top < 0:
@@ -192,10 +193,10 @@ def _fate(top: float, error: float, states: Tensor) -> str:
 
 def _points(system: Any, drive: Drive) -> Finding:
     states = system.states(drive.inputs[:STEPS, :BATCH])
-    found = _found_points(system, states)
-    fixed, stable = int(found.fixed.sum()), int((found.fixed & found.stable).sum())
+    fixed_points = _found_points(system, states)
+    fixed, stable = int(fixed_points.fixed.sum()), int((fixed_points.fixed & fixed_points.stable).sum())
     basis = analysis.dimensionality(states[1:])
-    slow = len(found) - fixed
+    slow = len(fixed_points) - fixed
     points = f"{counted(fixed, 'fixed point')}, {stable} of them stable," if fixed else "no fixed point"
     points = f"1 {'stable' if stable else 'unstable'} fixed point" if fixed == 1 else points
     sentence = (
@@ -208,17 +209,17 @@ def _points(system: Any, drive: Drive) -> Finding:
         "fixed": fixed,
         "stable": stable,
         "slow": slow,
-        "speeds": found.speeds.tolist(),
-        "largest_moduli": found.moduli[:, 0].tolist() if len(found) else [],
+        "speeds": fixed_points.speeds.tolist(),
+        "largest_moduli": fixed_points.moduli[:, 0].tolist() if len(fixed_points) else [],
         "participation_ratio": basis.participation,
         "variance_of_first_direction": percent(float(basis.variances[0] / basis.variances.sum())),
     }
-    draw = lambda: plots.fixed_points(found, basis, states).figure  # noqa: E731
+    draw = lambda: plots.fixed_points(fixed_points, basis, states).figure  # noqa: E731
     return Finding("fixed-points", "Fixed points", sentence, numbers, draw)
 
 
 def _found_points(system: Any, states: Tensor) -> Any:
-    """Points near some of the states that were visited, and near rest."""
+    """Fixed points near some of the visited states, and near zero."""
     visited = states[len(states) // 10 :].flatten(0, 1)
     chosen = visited[torch.randperm(len(visited), generator=torch.Generator().manual_seed(0))[:63]]
     descent = DESCENT if system.state_size <= LARGEST_STATE else DESCENT // 3

@@ -1,4 +1,4 @@
-"""One HTML file: headings, sentences, pictures and numbers; it needs no server, no network and no script."""
+"""A self-contained HTML page of headings, sentences, plots and numbers; works offline and without scripts."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def write(title: str, about: str, findings: Sequence[Finding], folder: Path) -> 
     """Write pictures, analysis.json and index.html into `folder`; returns the page.
 
     Args:
-        title: of the page, such as the name of the file that was analysed.
+        title: of the page, such as the name of the analysed file.
         about: one paragraph: what was analysed, and how.
-        findings: in the order they are shown.
-        folder: made if it is not there.
+        findings: in the order shown.
+        folder: created if missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sections = []
@@ -93,18 +93,18 @@ def write(title: str, about: str, findings: Sequence[Finding], folder: Path) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON has; what is not finite becomes a word."""
+    """`value` for JSON; non-finite numbers become strings."""
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value.item() if hasattr(value, "item") else value
 
 
 def inline(svg: str, key: str, sentence: str) -> str:
-    """A picture that follows the colour of the page's text, with names of its own and a description."""
+    """An inline SVG in the text colour of the page, with unique ids and a description."""
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor").replace(INK.upper(), "currentColor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{key}-\1"', svg)
@@ -130,7 +130,7 @@ def _section(finding: Finding, picture: str) -> str:
 
 
 def framed(picture: str, title: str) -> str:
-    """A picture at a size at which it can be read; a wide one scrolls on a narrow screen, also by the arrow keys."""
+    """A figure at a legible size; a wide one scrolls on a narrow screen, also with the arrow keys."""
     width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', picture)[0])  # in points
     narrow = width <= 380
     least = 0 if narrow else round(width)
@@ -150,7 +150,7 @@ def _shown(value: Any) -> str:
 
 
 def whole(title: str, about: str, links: Sequence[tuple[str, str]], sections: Sequence[str], foot: str) -> str:
-    """A page: links are (id of a section, its title); `foot` says where the numbers are."""
+    """A page: links are (id of a section, its title); `foot` is the text of the footer."""
     items = "".join(f'<li><a href="#{key}">{html.escape(name)}</a></li>' for key, name in links)
     return f"""<!doctype html>
 <html lang="en">

@@ -1,4 +1,4 @@
-"""What there is to say about a training: losses, and what became of the spectrum on the way."""
+"""Findings about a training run: losses, and the evolution of the spectrum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FRAMES = 8
 def run_findings(
     records: Records, spectra: Mapping[int, Sequence[complex]], without: float | None = None
 ) -> Iterator[Finding]:
-    """The training of a run, and frames of its spectrum where there are eigenvalues.
+    """The training of a run, and frames of its spectrum if there are eigenvalues.
 
     Args:
         records: of the run.
@@ -36,7 +36,7 @@ def _training(records: Records, without: float | None) -> Finding:
     best = min(rows, key=lambda row: float(row["loss"]))
     beside = "" if without is None else f", where a network without memory reaches {without:.4g}"
     sentence = (
-        f"In {rows[-1]['update']} updates the loss on validation went from {rows[0]['loss']:.4g} (update "
+        f"In {rows[-1]['update']} updates the validation loss went from {rows[0]['loss']:.4g} (update "
         f"{rows[0]['update']}) to {rows[-1]['loss']:.4g}; the best is {best['loss']:.4g} at update "
         f"{best['update']}{beside}."
     )
@@ -73,8 +73,8 @@ def _frames(spectra: Mapping[int, np.ndarray[Any, Any]]) -> Finding:
     (first, start), (last, end) = (updates[0], spectra[updates[0]]), (updates[-1], spectra[updates[-1]])
     inside = [float((np.abs(values) < 0.99).mean()) for values in (start, end)]
     sentence = (
-        f"From update {first} to {last} the eigenvalues moved by {_distance(start, end):.3g} on average. At first "
-        f"their moduli were {ranged(np.abs(start))}, with {percent(inside[0])} of them below 0.99; at last they are "
+        f"From update {first} to {last} the eigenvalues moved by {_distance(start, end):.3g} on average. Initially "
+        f"their moduli were {ranged(np.abs(start))}, with {percent(inside[0])} of them below 0.99; finally they are "
         f"{ranged(np.abs(end))}, with {percent(inside[1])} below 0.99."
     )
     numbers = {
@@ -91,7 +91,7 @@ def _frames(spectra: Mapping[int, np.ndarray[Any, Any]]) -> Finding:
 
 
 def _distance(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:
-    """How far eigenvalues moved on average, each to the one that makes the whole way shortest."""
+    """The mean distance between eigenvalues, matched to minimise the total distance."""
     from scipy.optimize import linear_sum_assignment
 
     ways = np.abs(first[:, None] - last[None, :])

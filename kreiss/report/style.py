@@ -1,4 +1,4 @@
-"""One look for every picture: colours that all people tell apart, vector and PNG, text that follows the page."""
+"""The common style of all plots: colour-blind safe colours, SVG and PNG, text in the colour of the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours without black and yellow, which vanish on a dark or a light page
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#888888"
-SEQUENTIAL = "cividis"  # even in lightness, the same to people who see colours differently
+SEQUENTIAL = "cividis"  # perceptually uniform and colour-blind safe
 DIVERGING = "RdBu_r"
 INK = "#2b2b2b"  # of text and axes; a page replaces it with the colour of its own text
 
@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "lines.linewidth": 1.6,
     "savefig.facecolor": "none",
     "svg.fonttype": "path",
-    "svg.hashsalt": "kreiss",  # the same picture is the same file
+    "svg.hashsalt": "kreiss",  # reproducible files
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Within it matplotlib draws in the style of the house, and without a window."""
+    """Context with the matplotlib style of this package, without a window."""
     try:
         import matplotlib
         import matplotlib.figure
@@ -59,14 +59,14 @@ def style() -> Iterator[None]:
 
 
 def _layout() -> Any:
-    """Room between panels, so that a label does not touch the colour bar beside it."""
+    """A layout with padding, so that labels do not touch a neighbouring colour bar."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     return ConstrainedLayoutEngine(w_pad=0.1)
 
 
 def canvas(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None = None, **options: Any) -> Any:
-    """A figure and its axes, drawn without pyplot so that nothing is left behind."""
+    """A figure and its axes, created without pyplot, so that no global state remains."""
     with style():
         from matplotlib.figure import Figure
 
@@ -75,7 +75,7 @@ def canvas(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None 
 
 
 def mosaic(layout: str, *, size: tuple[float, float], polar: str = "") -> Any:
-    """A figure and its axes by letter, those named in `polar` round."""
+    """A figure and its axes by letter, those in `polar` with polar axes."""
     with style():
         from matplotlib.figure import Figure
 
@@ -89,6 +89,6 @@ def save(figure: Figure, path: Path) -> list[Path]:
     with style():
         vector, raster = path.with_suffix(".svg"), path.with_suffix(".png")
         figure.savefig(vector, metadata={"Date": None})
-        figure.set_layout_engine("none")  # it is laid out now; a second time would take as long again
+        figure.set_layout_engine("none")  # already laid out; a second time would take as long again
         figure.savefig(raster, dpi=150, facecolor="white")
     return [vector, raster]

@@ -1,4 +1,4 @@
-"""Tables over all experiments that were run: networks against tasks at equal units, and one network in all of them."""
+"""Tables over all recorded experiments: networks against tasks at equal units, and all results of one network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kreiss.studies.results import Record
 
 
 class Column(NamedTuple):
-    """An experiment in the summary; `ending` follows the name of a network in the names of its rows."""
+    """An experiment in the summary; `ending` is the suffix of its row names after the name of the network."""
 
     heading: str
     experiment: str
@@ -39,9 +39,9 @@ COLUMNS = (
 def summary(known: dict[str, Record]) -> str:
     """The table in Markdown; test numbers, mean ± standard error over seeds."""
     lines = heading_row("network", *(column.heading for column in COLUMNS))
-    found = {column: _lines(column, known) for column in COLUMNS}
+    rows = {column: _lines(column, known) for column in COLUMNS}
     for name, title in NETWORKS.items():
-        cells = [_cell(found[column].get(name + column.ending), column.metric) for column in COLUMNS]
+        cells = [_cell(rows[column].get(name + column.ending), column.metric) for column in COLUMNS]
         lines.append(markdown_row([title, *cells]))
     return "\n".join(lines) + "\n"
 
@@ -62,28 +62,28 @@ def of_models(models: Sequence[str], known: dict[str, Record]) -> str:
     for model in models:
         check_name("model", model, MODELS)
     lines = heading_row("experiment, scale", "network", "parameters", "metric", "ours", "without memory")
-    lines += [markdown_row(_told(comparison, line)) for comparison, line in _recorded(models, known)]
+    lines += [markdown_row(_row(comparison, line)) for comparison, line in _recorded(models, known)]
     return "\n".join(lines) + "\n"
 
 
 def _recorded(models: Sequence[str], known: dict[str, Record]) -> Iterator[tuple[Comparison, Line]]:
     seen: set[str] = set()
-    for made in EXPERIMENTS.values():
-        for scale in made.scales:
-            comparison = compare(made, scale, known)
+    for entry in EXPERIMENTS.values():
+        for scale in entry.scales:
+            comparison = compare(entry, scale, known)
             for line in comparison.lines:
                 if line.row.settings["model"] in models and line.runs and line.runs[0]["key"] not in seen:
                     seen.add(line.runs[0]["key"])
                     yield comparison, line
 
 
-def _told(comparison: Comparison, line: Line) -> list[str]:
-    made = comparison.made
+def _row(comparison: Comparison, line: Line) -> list[str]:
+    entry = comparison.made
     return [
-        f"{made.name}, {comparison.scale}",
+        f"{entry.name}, {comparison.scale}",
         label(line, comparison),
         parameters(line),
-        f"{made.metric}, {made.split}",
+        f"{entry.metric}, {entry.split}",
         number(line.mean, line.error) + failures(line),
         number(comparison.baseline),
     ]

@@ -1,4 +1,4 @@
-"""Pictures of searches."""
+"""Plots of hyperparameter searches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kreiss.report.style import SEQUENTIAL, canvas, save, style
 
 
 def parallel_coordinates(trials: Sequence[Any], path: Path) -> Path:
-    """One line per finished trial across its settings to its value; the colour is the value. Returns the SVG.
+    """Parallel coordinates: one line per finished trial, coloured by its value. Returns the path of the SVG.
 
     Args:
         trials: of Optuna, or anything with `params` and `value`.
-        path: of the files, without ending.
+        path: of the files, without suffix.
     """
     done = [trial for trial in trials if trial.value is not None and trial.params]
     names = list(done[0].params)
@@ -32,7 +32,7 @@ def parallel_coordinates(trials: Sequence[Any], path: Path) -> Path:
         for place, name in enumerate(names):
             for choice in axes_values[name]:
                 height = _height(axes_values[name], choice)
-                axes.annotate(_said(choice), (place, height), fontsize=7, xytext=(3, 0), textcoords="offset points")
+                axes.annotate(_text(choice), (place, height), fontsize=7, xytext=(3, 0), textcoords="offset points")
         for share in (0.0, 1.0):
             axes.annotate(f"{low + share * span:.4g}", (len(names), share), fontsize=7)
         axes.set_xticks(range(len(names) + 1), [*(name.partition(".")[2] or name for name in names), "value"])
@@ -49,5 +49,5 @@ def _height(choices: Sequence[Any], value: Any) -> float:
     return choices.index(value) / max(len(choices) - 1, 1)
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

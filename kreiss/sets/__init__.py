@@ -1,4 +1,4 @@
-"""Sets of matrices: which matrices are allowed, and how free numbers become one of them."""
+"""Sets of matrices, each with its parametrization by free parameters."""
 
 from kreiss.sets.band import Band as Band
 from kreiss.sets.base import Set as Set
@@ -13,5 +13,5 @@ from kreiss.sets.stacked import Stacked as Stacked
 from kreiss.sets.unitary import Unitary as Unitary
 
 SETS: dict[str, type[Set]] = {
-    held.__name__: held for held in (Band, ComplexSchur, Free, LongShort, Orthogonal, Schur, Stacked, UnitDisc, Unitary)
+    cls.__name__: cls for cls in (Band, ComplexSchur, Free, LongShort, Orthogonal, Schur, Stacked, UnitDisc, Unitary)
 }

@@ -1,4 +1,4 @@
-"""Matrices whose singular values stay in a band around 1."""
+"""Matrices with singular values in a band around 1."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from kreiss.sets.orthogonal import Orthogonal
 class Band(Set):
     """Real matrices W = U Σ Vᵀ with every singular value in [1 − m, 1 + m].
 
-    s_i = 1 + 2m(σ(p_i) − ½), σ the logistic function, U and V orthogonal. The band holds by construction, in floating
-    point too. The n² numbers are the dimension of the set.
+    s_i = 1 + 2m(σ(p_i) − ½), σ the logistic function, U and V orthogonal. The band holds by construction, also in
+    floating point. The n² parameters are the dimension of the set.
 
     Symbols::
 
-        U   left       role orthogonal   n(n−1)/2 numbers (see Orthogonal)   starts by the named initialiser
-        p   singular   role singular     n                                   starts at 0, so s = 1
-        V   right      role orthogonal   n(n−1)/2                            starts at the identity
+        U   left       role orthogonal   n(n−1)/2, see Orthogonal            set by the initialiser
+        p   singular   role singular     n                                   initially 0, so s = 1
+        V   right      role orthogonal   n(n−1)/2                            initially the identity
 
     Args:
         n: size of the matrix.
-        margin: m in [0, 1]; with 0 there is no p and W is orthogonal.
-        orthogonal: how U and V are held, a method of `Orthogonal`.
+        margin: m in [0, 1]; for 0 there is no p and W is orthogonal.
+        orthogonal: how U and V are parametrized, a method of `Orthogonal`.
         **options: options of the orthogonal method, such as reflections=.
 
     Reference: Vorontsov et al. (2017); Zhang, Lei & Dhillon (2018), with U and V as products of reflections.
 
-    Note: `right_inverse` and `contains` go through one singular value decomposition. Orthogonal methods that do not
-    hold every matrix (few reflections) may not hold its U and V although the matrix is in the set.
+    Note: `right_inverse` and `contains` use one singular value decomposition. Orthogonal methods that do not reach
+    every matrix (few reflections) may not reach its U and V although the matrix is in the set.
 
     Example:
         >>> import kreiss, torch
@@ -66,7 +66,7 @@ class Band(Set):
     def extra_repr(self) -> str:
         return f"{self.n}, margin={self.margin!r}"
 
-    # ------------------------------------------------------------ free numbers → matrix
+    # ------------------------------------------------------------ free parameters → matrix
 
     def forward(self, *free: Tensor) -> Tensor:
         self.check_free(free)
@@ -74,12 +74,12 @@ class Band(Set):
         return (u * self.singular_values(*free)) @ v.mT if self.margin else u @ v.mT
 
     def singular_values(self, *free: Tensor) -> Tensor:
-        """The singular values that the free numbers ask for, in no order."""
+        """The singular values from the free parameters, unordered."""
         if not self.margin:
             return free[0].new_ones(self.n)
         return 1 + 2 * self.margin * (free[1].sigmoid() - 0.5)  # Kerg (2022), §D.3: 2m(σ(p_i) − ½) + 1
 
-    # ------------------------------------------------------------ matrix → free numbers
+    # ------------------------------------------------------------ matrix → free parameters
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """U, s and V of `matrix` in float64, if its singular values lie in the band."""
@@ -93,7 +93,7 @@ class Band(Set):
                 f"{float(s[0]):.6g}. Use a larger margin, or scale the matrix."
             )
         v = vh.mT.clone()
-        if torch.linalg.det(u) < 0:  # so that methods holding rotations only can hold both, where they can
+        if torch.linalg.det(u) < 0:  # so that methods restricted to rotations can represent both where possible
             u[:, 0], v[:, 0] = -u[:, 0], -v[:, 0]
         copy.deepcopy(self.left).right_inverse(u)
         copy.deepcopy(self.right).right_inverse(v)
@@ -108,7 +108,7 @@ class Band(Set):
         self.to(matrix)
         return tuple(part[name].to(matrix) for name in self._names)
 
-    # ------------------------------------------------------------ the rest of the contract
+    # ------------------------------------------------------------ the rest of the interface
 
     def error(self, *free: Tensor) -> float:
         with torch.no_grad():

@@ -1,7 +1,7 @@
-"""The contract of a set of matrices.
+"""The interface of a set of matrices.
 
-A set says which n×n matrices are allowed and how free numbers become one of them, in the
-convention of `torch.nn.utils.parametrize`: `forward(*free) -> matrix`, `right_inverse(matrix) -> free`.
+A set defines which n×n matrices are allowed and how they are parametrized, in the convention of
+`torch.nn.utils.parametrize`: `forward(*free) -> matrix`, `right_inverse(matrix) -> free`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def _at_least_float32(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
 
 
 class Packed(nn.Module):
-    """A module with constant integer tensors, rebuilt rather than copied whenever the module moves.
+    """A module with constant integer tensors, which are rebuilt rather than copied when the module moves.
 
-    Rebuilding keeps them right after `to_empty`, which leaves buffers uninitialised. Buffers (base points, signs)
-    keep at least float32 when the module is cast: a base point rounded to half precision is not orthogonal.
+    Rebuilding keeps them correct after `to_empty`, which leaves buffers uninitialised. Buffers (base points, signs)
+    stay at least float32 when the module is cast: a base point rounded to half precision is not orthogonal.
     """
 
     def __init__(self) -> None:
@@ -41,14 +41,14 @@ class Packed(nn.Module):
         self._makers: dict[str, Callable[[], np.ndarray]] = {}
 
     def add_constant(self, name: str, make: Callable[[], np.ndarray]) -> None:
-        """Hold the integer array `make()` as the tensor attribute `name`."""
+        """Store the integer array `make()` as the tensor attribute `name`."""
         self._makers[name] = make
         setattr(self, name, torch.from_numpy(make()).to(torch.get_default_device()))
 
     def constant(self, name: str, device: torch.device) -> Tensor:
-        """That tensor, on `device` even if the module was filled by `load_state_dict(assign=True)` there."""
-        found = getattr(self, name)
-        return found if found.device == device else torch.from_numpy(self._makers[name]()).to(device)
+        """The constant `name` on `device`, also after `load_state_dict(assign=True)` moved the parameters there."""
+        tensor = getattr(self, name)
+        return tensor if tensor.device == device else torch.from_numpy(self._makers[name]()).to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         super()._apply(lambda tensor: _at_least_float32(fn, tensor), recurse)
@@ -64,7 +64,7 @@ class Set(Recorded, Packed):
     Attributes:
         n: size of the matrices.
         roles: the role of each free tensor, in the order `forward` takes them.
-        names: the name of each free tensor among the parameters of a layer; its role, unless two have the same.
+        names: the name of each free tensor among the parameters of a layer; its role, unless two share a role.
         shapes: the shape of each free tensor.
         initialisers: the names `initial` accepts, the default first.
     """
@@ -77,14 +77,14 @@ class Set(Recorded, Packed):
     def __init__(self, n: int) -> None:
         super().__init__()
         self.n = check_size("n", n)
-        check_memory(f"a set of {n}×{n} matrices", 64 * n)  # the least that any of them holds
+        check_memory(f"a set of {n}×{n} matrices", 64 * n)  # a lower bound for every set
 
     def describe(self) -> str:
-        """The kind of set, in words that are equal exactly when equal free tensors give equal matrices."""
+        """A description of the set; two are equal exactly if equal free tensors give equal matrices."""
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def _declare_kind(self) -> None:
-        """Keep the description in the state_dict, as bytes, so that a foreign one can be told apart."""
+        """Store the description in the state_dict, as bytes, so that a state_dict of another set is recognised."""
         self.register_buffer("kind", None)
         self.add_constant("kind", partial(_as_bytes, self.describe()))
 
@@ -92,25 +92,25 @@ class Set(Recorded, Packed):
     def names(self) -> tuple[str, ...]:
         return self.roles
 
-    # ------------------------------------------------------------ the verbs of every set
+    # ------------------------------------------------------------ what every set defines
 
     @abstractmethod
     def forward(self, *free: Tensor) -> Tensor:
-        """The matrix that the free tensors stand for."""
+        """The matrix given by the free tensors."""
 
     @abstractmethod
     def right_inverse(self, matrix: Tensor) -> Free_:
-        """Free tensors for `matrix`; an error that says what does not fit if it is not in the set."""
+        """Free tensors of `matrix`; raises if it is not in the set."""
 
     @abstractmethod
     def error(self, *free: Tensor) -> float:
-        """How far rounding has taken the held constraint from being exact (0 for a free matrix)."""
+        """The violation of the constraint by rounding error (0 for an unconstrained matrix)."""
 
     @abstractmethod
     def _initial(self, name: str, generator: torch.Generator | None) -> Free_:
         """Free tensors in float64 on the CPU."""
 
-    # ------------------------------------------------------------ what follows from them
+    # ------------------------------------------------------------ what follows from it
 
     def initial(
         self,
@@ -122,8 +122,8 @@ class Set(Recorded, Packed):
     ) -> Free_:
         """Free tensors drawn by a named initialiser.
 
-        Numbers are drawn on the CPU in float64 and then converted, so one seed gives one matrix
-        whatever the dtype and device. Fixed parts of the set (a base point, signs) are set too.
+        Numbers are drawn on the CPU in float64 and then converted, so a seed gives the same matrix for
+        every dtype and device. Fixed parts of the set (a base point, signs) are initialised too.
         """
         if name is None:
             name = self.initialisers[0]
@@ -138,7 +138,7 @@ class Set(Recorded, Packed):
         return tuple(tensor.to(dtype=dtype, device=device) for tensor in free)
 
     def contains(self, matrix: Tensor, tol: float | None = None) -> bool:
-        """Whether `matrix` lies in the set, to `tol` (default: 1e-9 in float64, 1e-4 in float32)."""
+        """Whether `matrix` lies in the set up to `tol` (default: 1e-9 in float64, 1e-4 in float32)."""
         try:
             self._fit(matrix, tol)
         except InputError:
@@ -146,19 +146,19 @@ class Set(Recorded, Packed):
         return True
 
     def rebase(self, *free: Tensor, project: bool = True) -> None:
-        """Move base points (trivializations) to the present matrix; nothing to do for other sets.
+        """Move base points (trivializations) to the current matrix; no effect on other sets.
 
         Args:
-            project: whether the new base point is projected on the orthogonal group, which removes its rounding errors.
+            project: whether to project the new base point onto the orthogonal group, which removes rounding errors.
         """
 
     def adapted(self, matrix: Tensor) -> tuple[Set, Free_]:
-        """A set of this kind that holds `matrix`, and its free tensors; by default the set itself."""
+        """A set of this kind that contains `matrix`, and its free tensors; by default the set itself."""
         return self, self.right_inverse(matrix)
 
     @abstractmethod
     def _fit(self, matrix: Tensor, tol: float | None = None) -> Any:
-        """What `right_inverse` needs to know of `matrix`, or an error; changes nothing."""
+        """What `right_inverse` needs to know about `matrix`, or an error; has no side effects."""
 
     def check_free(self, free: tuple[Tensor, ...]) -> None:
         """Raise unless there is one tensor of the right shape per role."""
@@ -175,5 +175,5 @@ def _as_bytes(text: str) -> np.ndarray:
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """How exactly a given matrix must lie in a set: 1e-9 in float64, 1e-4 in anything shorter."""
+    """The tolerance for membership of a set: 1e-9 in float64, 1e-4 in lower precision."""
     return 1e-9 if dtype == torch.float64 else 1e-4

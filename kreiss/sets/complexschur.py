@@ -1,4 +1,4 @@
-"""Complex matrices with chosen eigenvalues and a free non-normal part, V = P(Λ + T)P*, as real ones."""
+"""Complex matrices with prescribed eigenvalues and a free non-normal part, V = P(Λ + T)P*, in real form."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ from kreiss.sets.unitary import Unitary, checked_image
 
 
 class ComplexSchur(Set):
-    """Complex matrices in Schur form, V = P(Λ + T)P*, with the eigenvalues as free numbers.
+    """Complex matrices in Schur form, V = P(Λ + T)P*, with the eigenvalues as free parameters.
 
-    Λ = diag(γ_j e^{iθ_j}), P unitary, T strictly lower triangular. The eigenvalues are γ_j e^{iθ_j} whatever T and P
-    are: the complex form needs no 2×2 blocks. As a real 2N×2N matrix V has them and their conjugates.
+    Λ = diag(γ_j e^{iθ_j}), P unitary, T strictly lower triangular. The eigenvalues are γ_j e^{iθ_j} for any T and P:
+    the complex form needs no 2×2 blocks. As a real 2N×2N matrix V has these and their conjugates.
 
     Symbols::
 
-        P   unitary    N² − N numbers, a base point with it    starts by the named initialiser
-        γ   radius     one per unit                            starts at 1
-        θ   angle      one per unit                            starts at U[0, 2π)
-        T   coupling   real parts, row by row, then imaginary  starts at 0
+        P   unitary    N² − N parameters around a base point   set by the initialiser
+        γ   radius     one per unit                            initially 1
+        θ   angle      one per unit                            initially U[0, 2π)
+        T   coupling   real parts, row by row, then imaginary  initially 0
 
-    Altogether 2N² numbers for the 2N² dimensions of a complex matrix: phases of the columns of P change nothing that T
-    does not hold, so P has none.
+    In total 2N² parameters for the 2N² dimensions of a complex matrix: P has no column phases, which T absorbs.
 
-    Initialisers: `henaff`, `cayley`, `random` and `identity` choose P and leave V normal; P of `henaff` is diagonal and
-    commutes with Λ, so that V = Λ. `delay_line`, T_{j+1,j} = strength, and `random_coupling`, E|T_jk|² = strength²/N,
-    have P = I and are not normal.
+    Initialisers: `henaff`, `cayley`, `random` and `identity` choose P and leave V normal; for `henaff` P is diagonal
+    and commutes with Λ, so that V = Λ. `delay_line`, T_{j+1,j} = strength, and `random_coupling`, E|T_jk|² =
+    strength²/N, have P = I and are non-normal.
 
     Args:
         units: N, the number of complex units; matrices are real and of size n = 2N, see `Unitary`.
         radius: "free", or a number that fixes every γ.
-        strength: size of T at the start `delay_line` or `random_coupling`.
+        strength: scale of T for the initialisers `delay_line` and `random_coupling`.
 
-    Reference: Kerg et al. (2019), eq. (5) in the complex form of its footnotes, which their discussion proposes (i).
+    Reference: Kerg et al. (2019), eq. (5) in the complex form of its footnotes, proposed in their discussion (i).
 
     Example:
         >>> import kreiss, torch
@@ -93,7 +92,7 @@ class ComplexSchur(Set):
         return t + torch.diag_embed(self.eigenvalues(*free))
 
     def eigenvalues(self, *free: Tensor) -> Tensor:
-        """The eigenvalues γe^{iθ} that the free numbers ask for, of the complex matrix."""
+        """The eigenvalues γe^{iθ} of the complex matrix, from the free parameters."""
         angle = free[-2]
         gamma = free[1] if self.radius == "free" else torch.full_like(angle, float(self.radius))
         return gamma * linalg.phases(angle)
@@ -107,7 +106,7 @@ class ComplexSchur(Set):
             "angle": core.diagonal().angle(),
             "coupling": torch.cat([lower.real, lower.imag]),
         }
-        self.to(matrix)  # the base point found in float64 takes the dtype of the matrix
+        self.to(matrix)  # the base point computed in float64 takes the dtype of the matrix
         return tuple(part[role].to(matrix) for role in self.roles)
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from kreiss import linalg
 
 
 class Core(Protocol):
-    """What makes M of free tensors, the first of which is A's."""
+    """Computes M from the free tensors, the first of which is that of A."""
 
     def core(self, *free: Tensor) -> Tensor: ...
 
@@ -22,8 +22,8 @@ class Conjugation(torch.autograd.Function):
     """V = P M Pᵀ, P = B(2X − I), X = (I − A/2)⁻¹, from the packed skew A and the free tensors of M.
 
     With D = PᵀGP for the gradient G of V, the gradient of M is D and that of A is X(S − Sᵀ)Xᵀ, S = DMᵀ + DᵀM, because a
-    step dA turns P by P(I + XᵀdA X). Six products, three of them with the (block) lower triangular M, and no second
-    inverse; at A = 0 (just rebased) X = I and the forward pass needs no inverse either.
+    step dA changes P to P(I + XᵀdA X). Six products, three of them with the (block) lower triangular M, and no second
+    inverse; at A = 0 (after a rebase) X = I and the forward pass needs no inverse either.
     """
 
     @staticmethod
@@ -44,17 +44,17 @@ class Conjugation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         core, base, index, p, x, *free = ctx.saved_tensors
-        if torch.is_grad_enabled():  # asked for with create_graph=True: gradients that can be differentiated again
+        if torch.is_grad_enabled():  # create_graph=True: gradients must be differentiable
             return (None, None, None, *_differentiable(ctx, base, index, free, grad))
         d = p.mT @ grad @ p
-        found: list[Tensor | None] = [None, *ctx.maker.core_gradient(d, *free)]
+        gradients: list[Tensor | None] = [None, *ctx.maker.core_gradient(d, *free)]
         if ctx.needs_input_grad[3]:
             s = linalg.times_lower_transposed(d, core).add_(linalg.times_lower(d.mT, core))
             turn = s - s.mT
             if x is not None:
                 turn = x @ turn @ x.mT
-            found[0] = turn.view(-1).index_select(0, index)
-        return (None, None, None, *found)
+            gradients[0] = turn.view(-1).index_select(0, index)
+        return (None, None, None, *gradients)
 
 
 def _differentiable(ctx: Any, base: Tensor, index: Tensor, free: list[Tensor], grad: Tensor) -> list[Tensor | None]:
@@ -62,6 +62,6 @@ def _differentiable(ctx: Any, base: Tensor, index: Tensor, free: list[Tensor], g
     q = base @ linalg.cayley(linalg.skew(free[0], index, len(base)) / -2)
     matrix = q @ ctx.maker.core(*free) @ q.mT
     needed = ctx.needs_input_grad[3:]
-    wanted = [tensor for tensor, needs in zip(free, needed, strict=True) if needs]
-    found = iter(torch.autograd.grad(matrix, wanted, grad, create_graph=True))
-    return [next(found) if needs else None for needs in needed]
+    inputs = [tensor for tensor, needs in zip(free, needed, strict=True) if needs]
+    gradients = iter(torch.autograd.grad(matrix, inputs, grad, create_graph=True))
+    return [next(gradients) if needs else None for needs in needed]

@@ -1,4 +1,4 @@
-"""Put a set on any square matrix of any module."""
+"""Constrain any square matrix of any module to a set."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def constrain(
 ) -> nn.Module:
     """Keep the matrix `module.name` in `set`, through `torch.nn.utils.parametrize`.
 
-    The set is copied, so one object may be put on many matrices. A matrix of several square blocks on
-    top of one another (the gates of `torch.nn.LSTM` or `torch.nn.GRU`) has each block constrained;
-    pass a `Stacked` to treat them differently.
+    The set is copied, so one object may constrain many matrices. In a matrix of stacked square blocks
+    (the gates of `torch.nn.LSTM` or `torch.nn.GRU`) each block is constrained; pass a `Stacked` to
+    treat them differently.
 
     Args:
         module: any module.
         name: the name of its matrix, such as "weight" or "weight_hh_l0".
         set: the set to keep it in.
-        init: a named initialiser to start from. By default the present matrix is kept where it lies in
-            the set, and otherwise replaced by the set's first initialiser.
+        init: name of an initialiser. By default the current matrix is kept if it lies in the set, and
+            is otherwise replaced using the first initialiser of the set.
         generator: for the initialiser.
 
     Returns:
@@ -46,8 +46,8 @@ def constrain(
         True
 
     Note:
-        A module under torch's parametrize evaluates the set at every access. `torch.nn.RNN` and its
-        kin read their weights more than once per call: wrap the call in
+        A module under torch's parametrize evaluates the set at every access. `torch.nn.RNN`,
+        `GRU` and `LSTM` read their weights more than once per call: wrap the call in
         `torch.nn.utils.parametrize.cached()`.
     """
     if not isinstance(module, nn.Module):
@@ -76,7 +76,7 @@ def constrain(
         )
     chosen = _sized(set, weight, name).to(weight)
     free = _start(chosen, weight, init, generator)
-    chosen.right_inverse = lambda matrix: free  # type: ignore[method-assign]  # torch asks for it on registration
+    chosen.right_inverse = lambda matrix: free  # type: ignore[method-assign]  # torch calls it on registration
     try:
         parametrize.register_parametrization(module, name, chosen)
     finally:
@@ -85,7 +85,7 @@ def constrain(
 
 
 def _sized(set: Set, weight: Tensor, name: str) -> Set:
-    """A copy of the set for `weight`, stacked if the matrix stacks several blocks of the set's size."""
+    """A copy of the set for `weight`, stacked if the matrix consists of several blocks of that size."""
     shape, n = tuple(weight.shape), set.n
     if isinstance(set, Stacked):
         blocks = len(set.sets)
@@ -95,7 +95,7 @@ def _sized(set: Set, weight: Tensor, name: str) -> Set:
         fits = blocks > 0 and shape == (blocks * n, n)
     if not fits:
         raise InputError(
-            f"`{name}` must be of shape ({n}, {n}), or several such blocks on top of one another; got {shape}. "
+            f"`{name}` must be of shape ({n}, {n}), or several such blocks stacked; got {shape}. "
             "Pass a set of its size."
         )
     if isinstance(set, Stacked) or blocks == 1:
@@ -104,7 +104,7 @@ def _sized(set: Set, weight: Tensor, name: str) -> Set:
 
 
 def _start(set: Set, weight: Tensor, init: str | None, generator: torch.Generator | None) -> Free_:
-    """Free tensors of the present matrix if it lies in the set, else of the initialiser."""
+    """Free tensors of the current matrix if it lies in the set, else from the initialiser."""
     if init is None and weight.device.type != "meta" and set.contains(weight):
         return set.right_inverse(weight.detach())
     return set.initial(init, generator=generator, dtype=weight.dtype, device=weight.device)

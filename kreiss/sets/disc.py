@@ -1,4 +1,4 @@
-"""Matrices with every eigenvalue in the unit disc, by dividing through the spectral radius."""
+"""Matrices with all eigenvalues in the unit disc, normalised by the spectral radius."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from kreiss.sets.base import Free_, Set, default_tolerance
 from kreiss.sets.radius import FOLLOW_FROM, spectral_radius
 
 CHECK_EVERY = 100
-"""Training passes between two full decompositions of a matrix whose dominant eigenpair is followed."""
+"""Training passes between two full decompositions of a matrix whose dominant eigenpair is tracked."""
 
 
 class UnitDisc(Set):
     """Real matrices with spectral radius at most 1, W = T/(ρ(T) + ε).
 
-    Until ρ(T) has exceeded 1 (by more than rounding) for the first time in training, W = T; from then on
-    W = T/(ρ(T) + ε) whatever ρ(T) is. That it has is part of the saved state, the buffer `latched`. With ε > 0 the
-    normalised matrix lies strictly inside the disc: its radius is ρ/(ρ + ε).
+    W = T until ρ(T) exceeds 1 (by more than rounding error) for the first time in training; from then on
+    W = T/(ρ(T) + ε) for any ρ(T). The buffer `latched` records this and is saved with the state. With ε > 0 the
+    eigenvalues of the normalised matrix lie strictly inside the disc: its spectral radius is ρ/(ρ + ε).
 
-    Symbols: T `disc` (n² numbers), ρ its spectral radius, ε `epsilon`.
+    Symbols: T `disc` (n² parameters), ρ its spectral radius, ε `epsilon`.
 
     Gradient, with λ = α + iβ the dominant eigenvalue, u and v* its right and left eigenvectors::
 
         ∂L/∂T = (G − ⟨G, W⟩ C/ρ) / (ρ + ε),   C = α Re S + β Im S,   S = v̄ uᵀ / (v* u),   G = ∂L/∂W
 
-    The eigenpair is that of a full decomposition for small matrices. Larger ones follow the pair of the step before by
-    Arnoldi's method and inverse iteration, check its residuals, and decompose in full where these are not small, and
-    after every hundred training passes.
+    For small matrices the eigenpair comes from a full decomposition. For larger ones the pair of the previous step is
+    tracked by Arnoldi's method and inverse iteration; a full decomposition is computed where its residuals are not
+    small, and after every hundred training passes.
 
-    A (nearly) multiple dominant eigenvalue has no gradient. Policy: of several eigenvalues of one modulus that with the
-    largest real part counts; where u and v are nearly orthogonal (condition number above 1e4, as in a defective block)
-    or ρ = 0, ρ counts as a constant of that step. Values are finite always; a T with ρ + ε = 0 is not divided.
+    A (nearly) multiple dominant eigenvalue has no gradient. Among eigenvalues of equal modulus the one with the largest
+    real part is used; where u and v are nearly orthogonal (condition number above 1e4, as in a defective block) or
+    ρ = 0, ρ is treated as a constant of that step. Values are always finite; a T with ρ + ε = 0 is not divided.
 
     Args:
         n: size of the matrix.
@@ -44,8 +44,8 @@ class UnitDisc(Set):
 
     Reference: Helfrich & Ye (2020), §3.1 and §4.
 
-    Differs from the paper: Prop. 3.2 as printed has 1/(ρ + ε) where the chain rule gives 1/ρ, and is right only for
-    ε = 0; ours is right for every ε. The paper runs ε = 0, which makes the radius exactly 1, not less; our default is
+    Differs from the paper: Prop. 3.2 as printed has 1/(ρ + ε) where the chain rule gives 1/ρ, and is correct only for
+    ε = 0; ours is correct for every ε. The paper uses ε = 0, which makes the radius exactly 1, not less; our default is
     1e-3.
 
     Example:
@@ -75,7 +75,7 @@ class UnitDisc(Set):
     def extra_repr(self) -> str:
         return f"{self.n}, epsilon={self.epsilon!r}"
 
-    # ------------------------------------------------------------ free numbers → matrix
+    # ------------------------------------------------------------ free parameters → matrix
 
     def forward(self, *free: Tensor) -> Tensor:
         self.check_free(free)
@@ -89,14 +89,14 @@ class UnitDisc(Set):
         return t / torch.where(normalise, divisor, 1.0)  # eq. (4): W = T / (ρ(T) + ε)
 
     def _start(self) -> Tensor | None:
-        """Where to follow the eigenpair from; nothing once in a while, which asks for a full decomposition."""
+        """The starting vector for tracking the eigenpair; None requests a full decomposition."""
         if self.start is None or not derivatives.ordinary() or self.start.is_meta or int(self.age) >= CHECK_EVERY:
             return None
         return self.start
 
     @torch.no_grad()
     def _remember(self, outside: Tensor, start: Tensor | None) -> None:
-        """After a training pass: the latch (§4), and where the eigenvectors are."""
+        """Update the latch (§4) and the starting vector after a training pass."""
         compiling = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
         if compiling or derivatives.ordinary():
             self.latched.logical_or_(outside)
@@ -104,13 +104,13 @@ class UnitDisc(Set):
             self.start.copy_(start)
             self.age.add_(1).remainder_(CHECK_EVERY + 1)
 
-    # ------------------------------------------------------------ matrix → free numbers
+    # ------------------------------------------------------------ matrix → free parameters
 
     def right_inverse(self, matrix: Tensor) -> Free_:
         radius = self._fit(matrix)
         self._forget()
         self.to(matrix)
-        # T = W while the latch is open; a radius above 1 within the tolerance would close it
+        # T = W before latching; a radius above 1 within the tolerance would latch
         return (matrix / radius if radius > 1 else matrix,)
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> float:
@@ -124,7 +124,7 @@ class UnitDisc(Set):
             )
         return radius
 
-    # ------------------------------------------------------------ the rest of the contract
+    # ------------------------------------------------------------ the rest of the interface
 
     def error(self, *free: Tensor) -> float:
         with torch.no_grad():
@@ -143,7 +143,7 @@ class UnitDisc(Set):
 
 
 def _slack(dtype: torch.dtype) -> float:
-    """By how much rounding may put the modulus of an eigenvalue above 1, as in a rotation."""
+    """How far above 1 rounding error may put the modulus of an eigenvalue, as for a rotation."""
     return 32 * torch.finfo(dtype).eps
 
 

@@ -11,7 +11,7 @@ from kreiss.sets.initial import INITIALISERS
 
 
 class Free(Set):
-    """Every real n×n matrix: no constraint, n² free numbers.
+    """Every real n×n matrix: no constraint, n² free parameters.
 
     Args:
         n: size of the matrix.

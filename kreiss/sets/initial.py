@@ -1,10 +1,10 @@
 """Initialisers, drawn in float64 on the CPU: block angles of orthogonal matrices, and dense matrices.
 
-| name     | matrix at the start                                                              |
+| name     | initial matrix                                                                   |
 |----------|----------------------------------------------------------------------------------|
 | henaff   | 2×2 rotations by s ~ U(−π, π)                          (Henaff et al. 2016)      |
 | cayley   | skew blocks s = √((1−cos u)/(1+cos u)), u ~ U(0, π/2)  (Helfrich et al. 2018)    |
-| random   | Haar distributed rotation, determinant +1                                        |
+| random   | Haar-distributed rotation, determinant +1                                        |
 | identity | the identity                                           (IRNN, Le et al. 2015)    |
 | glorot   | independent N(0, 1/n) entries                          (Glorot normal)           |
 | chain    | α on the first sub-diagonal: a delay line              (Orhan & Pitkow 2020)     |
@@ -51,7 +51,7 @@ def cayley(n: int, *, generator: Generator = None) -> Tensor:
 
 
 def random(n: int, *, generator: Generator = None) -> Tensor:
-    """A Haar distributed rotation (determinant +1)."""
+    """A Haar-distributed rotation (determinant +1)."""
     gaussian = torch.randn(check_size("n", n), n, generator=generator, dtype=torch.float64, device="cpu")
     q, r = torch.linalg.qr(gaussian)
     q = q * r.diagonal().sign()  # makes the distribution Haar (Mezzadri 2007)
@@ -61,7 +61,7 @@ def random(n: int, *, generator: Generator = None) -> Tensor:
 
 
 def identity(n: int, *, generator: Generator = None) -> Tensor:
-    """The identity; `generator` is accepted so that every initialiser is called alike."""
+    """The identity; `generator` is accepted so that all initialisers have the same signature."""
     return torch.eye(check_size("n", n), dtype=torch.float64, device="cpu")
 
 
@@ -72,14 +72,14 @@ def glorot(n: int, *, generator: Generator = None) -> Tensor:
 
 
 def disc(n: int, *, generator: Generator = None) -> Tensor:
-    """Blocks γ R(t), t ~ U[0, π/2), γ ~ U[−1, 1) (ENRNN paper, eq. 5); a last γ alone where n is odd."""
+    """Blocks γ R(t), t ~ U[0, π/2), γ ~ U[−1, 1) (ENRNN paper, eq. 5); a single γ last if n is odd."""
     angles = uniform(check_size("n", n) // 2, 0.0, math.pi / 2, generator)
     scales = uniform((n + 1) // 2, -1.0, 1.0, generator)
     return rotation_blocks(angles, n) * scales.repeat_interleave(2)[:n]
 
 
 def truncated_orthogonal(rows: int, columns: int, *, generator: Generator = None) -> Tensor:
-    """The corner of a Haar rotation: orthonormal rows or columns, whichever are fewer."""
+    """The leading block of a Haar rotation: orthonormal rows or columns, whichever are fewer."""
     return random(max(rows, columns), generator=generator)[:rows, :columns]
 
 
@@ -92,7 +92,7 @@ def chain(n: int, *, alpha: float = 1.0, feedback: float = 0.0, generator: Gener
 
 
 def random_unitary(n: int, generator: Generator = None) -> Tensor:
-    """A Haar distributed unitary matrix, complex128."""
+    """A Haar-distributed unitary matrix, complex128."""
     gaussian = torch.randn(n, n, 2, generator=generator, dtype=torch.float64, device="cpu")
     q, r = torch.linalg.qr(torch.view_as_complex(gaussian))
     return q * (r.diagonal() / r.diagonal().abs())  # makes the distribution Haar (Mezzadri 2007)

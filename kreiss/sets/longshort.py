@@ -1,4 +1,4 @@
-"""Block matrices of an orthogonal part that remembers and a part in the unit disc that forgets."""
+"""Block matrices of an orthogonal long-term part and a short-term part in the unit disc."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COUPLINGS = ("glorot", "orthogonal")
 class LongShort(Set):
     """Matrices W = [[W_L, W_C], [0, W_S]], W_L orthogonal and W_S with spectral radius at most 1.
 
-    The state they act on is h = (h_L, h_S): h_L keeps what it is given, h_S forgets, and W_C lets h_L read h_S. The
-    eigenvalues of W are those of W_L and W_S whatever W_C is.
+    They act on the state h = (h_L, h_S): h_L is long-term memory, h_S forgets, and W_C lets h_L read h_S. The
+    eigenvalues of W are those of W_L and W_S for any W_C.
 
     Symbols::
 
-        W_L   orthogonal   q(q−1)/2 numbers (see Orthogonal)   q = n − short
+        W_L   orthogonal   q(q−1)/2, see Orthogonal            q = n − short
         W_C   coupling     q × short                            absent with coupled=False
         T     disc         short × short, W_S = T/(ρ(T) + ε)    see UnitDisc
 
@@ -35,13 +35,13 @@ class LongShort(Set):
         short: size of h_S, 0 to n; default two fifths of n.
         coupled: whether there is a W_C.
         epsilon: ε of W_S.
-        orthogonal: how W_L is held, a method of `Orthogonal`.
-        coupling: start of W_C, "glorot" (uniform) or "orthogonal" (orthonormal rows or columns).
+        orthogonal: how W_L is parametrized, a method of `Orthogonal`.
+        coupling: initialiser of W_C, "glorot" (uniform) or "orthogonal" (orthonormal rows or columns).
         **options: options of the orthogonal method.
 
     Reference: Helfrich & Ye (2020), eq. (2).
 
-    Differs: initialisers name the start of W_L; T starts with eigenvalues in the disc (their eq. 5) under every one.
+    Differs: the initialisers are those of W_L; T is always initialised with eigenvalues in the disc (their eq. 5).
 
     Example:
         >>> import kreiss
@@ -91,7 +91,7 @@ class LongShort(Set):
     def extra_repr(self) -> str:
         return f"{self.n}, short={self.short}, coupled={self.coupled}"
 
-    # ------------------------------------------------------------ free numbers → matrix
+    # ------------------------------------------------------------ free parameters → matrix
 
     def forward(self, *free: Tensor) -> Tensor:
         self.check_free(free)
@@ -104,10 +104,10 @@ class LongShort(Set):
         w_coupling = part["coupling"] if self.coupled else zeros.mT
         return torch.cat([torch.cat([w_long, w_coupling], 1), torch.cat([zeros, w_short], 1)])  # eq. (2)
 
-    # ------------------------------------------------------------ matrix → free numbers
+    # ------------------------------------------------------------ matrix → free parameters
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> dict[str, Tensor]:
-        """The blocks of `matrix`, after both members have agreed to theirs."""
+        """The blocks of `matrix`, after checking that each lies in its set."""
         check_square(matrix, self.n)
         q, limit = self.long, default_tolerance(matrix.dtype) if tol is None else tol
         blocks = {"orthogonal": matrix[:q, :q], "coupling": matrix[:q, q:], "disc": matrix[q:, q:]}
@@ -123,8 +123,8 @@ class LongShort(Set):
         return blocks
 
     def _members(self) -> dict[str, Set]:
-        found = {"orthogonal": self.remembers, "disc": self.forgets}
-        return {role: member for role, member in found.items() if member is not None}
+        members = {"orthogonal": self.remembers, "disc": self.forgets}
+        return {role: member for role, member in members.items() if member is not None}
 
     def right_inverse(self, matrix: Tensor) -> Free_:
         part = self._fit(matrix)
@@ -139,7 +139,7 @@ class LongShort(Set):
             return False
         return all(member.contains(blocks[role], tol) for role, member in self._members().items())
 
-    # ------------------------------------------------------------ the rest of the contract
+    # ------------------------------------------------------------ the rest of the interface
 
     def error(self, *free: Tensor) -> float:
         part = dict(zip(self.roles, free, strict=True))

@@ -1,4 +1,4 @@
-"""Unitary matrices taken apart into layers of 2×2 rotations with phases, in NumPy."""
+"""Factorization of unitary matrices into layers of 2×2 rotations with phases, in NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Gate = tuple[int, float, float]  # row, θ, φ: [[e^{iφ}cos θ, −sin θ], [e^
 
 
 def layer_sizes(n: int, layers: int) -> list[int]:
-    """Rotations in each layer of a mesh of neighbours."""
+    """Number of rotations in each layer of a mesh of neighbours."""
     check_memory(f"{layers} layers of rotations", 16 * n * layers)
     return [(n - k % 2) // 2 for k in range(layers)]
 
@@ -39,7 +39,7 @@ def mesh_angles(u: np.ndarray, layers: int, negligible: float) -> tuple[np.ndarr
 def _gates(u: np.ndarray, negligible: float) -> tuple[list[Gate], np.ndarray]:
     """U = D·G_k···G₁ as gates in the order applied, and the phases of D; overwrites U.
 
-    Clements' scheme: anti-diagonals of the lower triangle are made zero by turns from the right and from the left,
+    Clements' scheme: anti-diagonals of the lower triangle are eliminated alternately from the right and from the left,
     which keeps the mesh n layers deep.
     """
     n = len(u)
@@ -58,7 +58,7 @@ def _gates(u: np.ndarray, negligible: float) -> tuple[list[Gate], np.ndarray]:
                     left.append((row - 1, *_angles(-u[row, k], u[row - 1, k])))
                     u[row - 1 : row + 1] = _block(*left[-1][1:]) @ u[row - 1 : row + 1]
     phases = np.angle(u.diagonal())
-    # U = (left gates)⁻¹·D·(right gates); D moves to the front by
+    # U = (left gates)⁻¹·D·(right gates); D is moved to the front by
     # G(θ, φ)⁻¹ diag(e^{iα}, e^{iβ}) = diag(−e^{i(β−φ)}, e^{iβ}) G(θ, α − β + π)
     for row, theta, phi in reversed(left):
         alpha, beta = phases[row], phases[row + 1]
@@ -87,7 +87,7 @@ def butterfly_firsts(n: int, stride: int) -> np.ndarray:
 
 
 def butterfly_angles(p: np.ndarray, strides: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(θ, φ) of all rotations (2, count), layer after layer, and the phases of D, if P is such a product."""
+    """(θ, φ) of all rotations (2, count), layer by layer, and the phases of D, if P is such a product."""
     n = len(p)
     angles = {stride: np.zeros((2, n)) for stride in strides}
     phases = _unroll(p, 0, angles)
@@ -96,10 +96,10 @@ def butterfly_angles(p: np.ndarray, strides: list[int]) -> tuple[np.ndarray, np.
 
 
 def _unroll(p: np.ndarray, start: int, angles: dict[int, np.ndarray]) -> np.ndarray:
-    """Angles of P = D·L·diag(A, B), longest distance first; returns the phases of D.
+    """Fill `angles` for P = D·L·diag(A, B), longest distance first; returns the phases of D.
 
     Rows i and i + stride of P are (c a_i, −s b_i) and d(s a_i, c b_i) with unit rows a_i of A and b_i of B and a phase
-    d. Phases α of A and β of B that the layers below leave over become φ = α − β of the rotation, and β of its two
+    d. Phases α of A and β of B left over by the layers below become φ = α − β of the rotation, and β of its two
     rows.
     """
     n = len(p)

@@ -1,7 +1,7 @@
-"""The spectral radius of a matrix and its gradient, with the dominant eigenpair followed from step to step.
+"""The spectral radius of a matrix and its gradient, with the dominant eigenpair tracked from step to step.
 
-Following: a few leading eigenvalues by Arnoldi's method, started from the last vectors found, then one step of
-two-sided inverse iteration at the largest. What does not converge or leaves a residual goes to a full decomposition.
+Tracking: a few leading eigenvalues by Arnoldi's method, started from the previous vectors, then one step of two-sided
+inverse iteration at the largest. If this does not converge or leaves a residual, the full decomposition is computed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor
 from kreiss import derivatives, linalg
 
 FOLLOW_FROM = 96
-"""Smaller matrices are decomposed in full: that is as quick."""
+"""Smaller matrices are decomposed in full, which is as fast."""
 
 RESIDUAL = 1e-9
-"""Largest residual of an eigenpair that is believed, relative to the Frobenius norm of the matrix."""
+"""Largest accepted residual of an eigenpair, relative to the Frobenius norm of the matrix."""
 
 ILL_CONDITIONED = 1e4
 """Condition number ‖v‖‖u‖/|v*u| above which an eigenvalue counts as (nearly) multiple."""
 
 LEADING, KRYLOV, RESTARTS = 6, 60, 40
-"""Eigenvalues asked of Arnoldi's method, the size of its subspace, and how often it may start again."""
+"""Number of eigenvalues, subspace size and maximal number of restarts of Arnoldi's method."""
 
 
 class Dominant(NamedTuple):
-    """Spectral radius, its gradient (None where it has none), and where to start next time."""
+    """Spectral radius, its gradient (None where it does not exist), and the next starting vector."""
 
     radius: float
     slope: np.ndarray | None
@@ -38,16 +38,16 @@ class Dominant(NamedTuple):
 
 
 def dominant(t: np.ndarray, start: np.ndarray | None = None) -> Dominant:
-    """The dominant eigenvalue of the float64 matrix `t`, followed from `start` where one is given."""
+    """The dominant eigenvalue of the float64 matrix `t`, tracked from `start` if given."""
     if start is not None and len(t) >= FOLLOW_FROM and np.isfinite(start).all() and start.any():
-        found = _followed(t, start)
-        if found is not None:
-            return found
+        eigenpair = _followed(t, start)
+        if eigenpair is not None:
+            return eigenpair
     return _decomposed(t)
 
 
 def _decomposed(t: np.ndarray) -> Dominant:
-    """By a full decomposition; of eigenvalues with the same modulus the one with the largest real part."""
+    """By a full decomposition; among eigenvalues of equal modulus, the one with the largest real part."""
     from scipy.linalg import eig
 
     values, left, right = eig(t, left=True, right=True)
@@ -55,11 +55,11 @@ def _decomposed(t: np.ndarray) -> Dominant:
     ties = np.flatnonzero(moduli >= moduli.max() * (1 - 1e-12))
     best = ties[np.lexsort((values[ties].imag, values[ties].real))[-1]]
     leading = right[:, np.argsort(-moduli)[:LEADING]]
-    return _made(values[best], right[:, best], left[:, best], _next_start(leading))
+    return _with_gradient(values[best], right[:, best], left[:, best], _next_start(leading))
 
 
 def _followed(t: np.ndarray, start: np.ndarray) -> Dominant | None:
-    """By Arnoldi's method from `start` and inverse iteration; None if it is not to be trusted."""
+    """By Arnoldi's method from `start` and inverse iteration; None if the result is unreliable."""
     from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigs
 
     try:
@@ -77,7 +77,7 @@ def _polished(t: np.ndarray, value: complex, right: np.ndarray, start: np.ndarra
     shift = value.real if value.imag == 0 else value
     u = right.real if value.imag == 0 else right
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", LinAlgWarning)  # a shift that is exact to rounding is what we hope for
+        warnings.simplefilter("ignore", LinAlgWarning)  # a near-singular shift is intended
         factors = lu_factor(t - shift * (1 + 1e-11) * np.eye(len(t)), check_finite=False)
         u = _unit(lu_solve(factors, u, check_finite=False))
         v = _unit(lu_solve(factors, u, trans=2, check_finite=False))
@@ -87,10 +87,10 @@ def _polished(t: np.ndarray, value: complex, right: np.ndarray, start: np.ndarra
     limit = RESIDUAL * np.linalg.norm(t)
     if not (max(residuals) <= limit and abs(exact - value) <= 1e-5 * abs(value)):
         return None
-    return _made(exact, u, v, start)
+    return _with_gradient(exact, u, v, start)
 
 
-def _made(value: complex, u: np.ndarray, v: np.ndarray, start: np.ndarray) -> Dominant:
+def _with_gradient(value: complex, u: np.ndarray, v: np.ndarray, start: np.ndarray) -> Dominant:
     """The gradient of |λ| from right and left eigenvectors; none for a multiple eigenvalue or λ = 0."""
     radius, overlap = abs(value), np.vdot(v, u)
     lengths = np.linalg.norm(u) * np.linalg.norm(v)
@@ -106,7 +106,7 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def _next_start(leading: np.ndarray) -> np.ndarray:
-    """All leading vectors and a little of every direction, so that a rising eigenvalue is never out of sight."""
+    """All leading vectors and a little of every direction, so that no eigenvalue that becomes dominant is missed."""
     everywhere = np.cos(math.sqrt(2) * np.arange(1, len(leading) + 1) ** 2)
     return _unit(_unit(leading.real.sum(1) + leading.imag.sum(1)) + 0.1 * _unit(everywhere))
 
@@ -120,7 +120,7 @@ def plain_radius(t: Tensor) -> Tensor:
 
 
 class Radius(torch.autograd.Function):
-    """A spectral radius that was found outside, with its gradient; differentiated twice it is found again."""
+    """A precomputed spectral radius with its gradient; recomputed in plain torch for second derivatives."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, radius: Tensor, slope: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class Radius(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
         t, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # asked for with create_graph=True
+        if torch.is_grad_enabled():  # create_graph=True
             (again,) = torch.autograd.grad(plain_radius(t), t, grad, create_graph=True)
             return again, None, None
         return grad * slope, None, None
@@ -139,8 +139,8 @@ class Radius(torch.autograd.Function):
 @torch.library.custom_op("kreiss::spectral_radius", mutates_args=())
 def radius_op(t: Tensor) -> tuple[Tensor, Tensor]:
     """Spectral radius and gradient as one opaque operator, for torch.compile and torch.export."""
-    found = dominant(linalg.to_numpy(t))
-    return _as_tensors(found, t)
+    eigenpair = dominant(linalg.to_numpy(t))
+    return _as_tensors(eigenpair, t)
 
 
 @radius_op.register_fake
@@ -160,19 +160,19 @@ def _backward(ctx, grad: Tensor, _: Tensor) -> Tensor:  # type: ignore[no-untype
 radius_op.register_autograd(_backward, setup_context=_setup)
 
 
-def _as_tensors(found: Dominant, like: Tensor) -> tuple[Tensor, Tensor]:
-    slope = torch.zeros_like(like) if found.slope is None else torch.from_numpy(found.slope).to(like)
-    return like.new_tensor(found.radius), slope
+def _as_tensors(eigenpair: Dominant, like: Tensor) -> tuple[Tensor, Tensor]:
+    slope = torch.zeros_like(like) if eigenpair.slope is None else torch.from_numpy(eigenpair.slope).to(like)
+    return like.new_tensor(eigenpair.radius), slope
 
 
 def spectral_radius(t: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """ρ(T), differentiable, and the vector to start from next time (None where nothing was followed)."""
+    """ρ(T), differentiable, and the next starting vector (None if the eigenpair is not tracked)."""
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():
         radius: Tensor = radius_op(t)[0]
         return radius, None
     if t.is_meta or not derivatives.ordinary():
         return plain_radius(t), None
-    found = dominant(linalg.to_numpy(t), None if start is None else linalg.to_numpy(start))
+    eigenpair = dominant(linalg.to_numpy(t), None if start is None else linalg.to_numpy(start))
     with torch.no_grad():
-        radius, slope = _as_tensors(found, t)
-    return Radius.apply(t, radius, slope), torch.from_numpy(found.start)
+        radius, slope = _as_tensors(eigenpair, t)
+    return Radius.apply(t, radius, slope), torch.from_numpy(eigenpair.start)

@@ -1,4 +1,4 @@
-"""Matrices with chosen eigenvalues and a free non-normal part: V = P(Λ + T)Pᵀ."""
+"""Matrices with prescribed eigenvalues and a free non-normal part: V = P(Λ + T)Pᵀ."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from kreiss.sets.orthogonal import DEFAULT_METHOD, Orthogonal
 from kreiss.sets.orthogonal.skew import Trivialization
 
 BLOCKS = ("exact", "rotation", "paper")
-COUPLED = ("chain", "delay_line", "random_coupling")  # starts that are not normal
-STRENGTH = 0.5  # of their T
+COUPLED = ("chain", "delay_line", "random_coupling")  # non-normal initialisers
+STRENGTH = 0.5  # scale of their T
 
 
 class Schur(Set):
-    """Real matrices in real Schur form, V = P(Λ + T)Pᵀ, with the eigenvalues as free numbers.
+    """Real matrices in real Schur form, V = P(Λ + T)Pᵀ, with the eigenvalues as free parameters.
 
     block_i of Λ = γ_i [[cos θ_i, −e^{κ_i} sin θ_i], [e^{−κ_i} sin θ_i, cos θ_i]], then 1×1 blocks ±γ;
     P orthogonal; T block-strictly lower triangular. The eigenvalues are γ_i e^{±iθ_i} (and ±γ_i)
-    whatever κ, T and P are, and Henrici's departure from normality grows with κ and T alone.
+    for any κ, T and P, and Henrici's departure from normality grows with κ and T alone.
 
     Symbols::
 
-        P   orthogonal   n(n−1)/2 numbers (see Orthogonal)   starts by the named initialiser
-        γ   radius       one per block                       starts at 1
-        θ   angle        one per 2×2 block                   starts at U[0, 2π)
-        κ   shear        one per 2×2 block                   starts at 0
-        T   coupling     its entries, row by row             starts at 0
+        P   orthogonal   n(n−1)/2, see Orthogonal            set by the initialiser
+        γ   radius       one per block                       initially 1
+        θ   angle        one per 2×2 block                   initially U[0, 2π)
+        κ   shear        one per 2×2 block                   initially 0
+        T   coupling     its entries, row by row             initially 0
 
     Initialisers: `henaff`, `cayley`, `random` and `identity` choose P and leave V normal. The blocks of `henaff` and
-    `cayley` are aligned with those of Λ and commute with them, so that both start at V = Λ: another P, the same V.
-    Non-normal starts have P = I: `delay_line` links each block to the next by `strength`, `random_coupling` draws
-    T ~ N(0, strength²/n) (both keep γ and θ), `chain` is a pure delay line, T_{i+1,i} = I₂, γ = 0 where it is free.
+    `cayley` are aligned with those of Λ and commute with them, so that both give V = Λ with different P.
+    Non-normal initialisers have P = I: `delay_line` links each block to the next by `strength`, `random_coupling` draws
+    T ~ N(0, strength²/n) (both keep γ and θ), `chain` is a pure delay line, T_{i+1,i} = I₂, γ = 0 if free.
 
     Args:
         n: size of the matrix.
-        blocks: "exact" (the form above, n² numbers of n² dimensions); "rotation" (κ = 0: blocks are
+        blocks: "exact" (the form above, n² parameters for n² dimensions); "rotation" (κ = 0: blocks are
             scaled rotations); "paper" (κ = 0 and T strictly lower triangular, including the entry
             inside each 2×2 block, as printed: the eigenvalues then move with T).
         radius: "free", or a number that fixes every γ.
-        orthogonal: how P is held, a method of `Orthogonal`.
+        orthogonal: how P is parametrized, a method of `Orthogonal`.
         real: (p, q), the numbers of 1×1 blocks with eigenvalue +γ and −γ, behind the 2×2 blocks;
             default (n mod 2, 0). A set without 1×1 blocks has det V ≥ 0 and no simple real eigenvalue.
-        strength: size of T at the start `delay_line` or `random_coupling`.
+        strength: scale of T for the initialisers `delay_line` and `random_coupling`.
         **options: options of the orthogonal method.
 
     Reference: Kerg et al. (2019), eqs. (4) and (5).
@@ -61,8 +61,8 @@ class Schur(Set):
     Differs from the paper: `blocks="exact"` is the default, because eq. (5) as printed does not
     control the spectrum (an in-block entry t of T moves the squared modulus of a pair from γ² to γ² + γ t sin θ).
 
-    Note: a matrix has many real Schur forms, one per order of its eigenvalues. `right_inverse` and `contains` look at
-    one of them. For "exact" and for "paper" with free radii any will do; for "rotation", and for "paper" with a fixed
+    Note: a matrix has many real Schur forms, one per order of its eigenvalues. `right_inverse` and `contains` try
+    one of them. For "exact" and for "paper" with free radii any suffices; for "rotation", and for "paper" with a fixed
     radius, another order might fit where this one does not.
 
     Example:
@@ -118,15 +118,15 @@ class Schur(Set):
             del shapes["shear"]
         return shapes
 
-    # ------------------------------------------------------------ free numbers → matrix
+    # ------------------------------------------------------------ free parameters → matrix
 
     def forward(self, *free: Tensor) -> Tensor:
-        hold = self.orthogonal.map
-        # not where P is watched (by an optimiser that needs its gradient): the closed form does not make P on its own
-        by_cayley = isinstance(hold, Trivialization) and hold.retraction == "cayley" and not hold._forward_hooks
+        method = self.orthogonal.map
+        # not if P has forward hooks (an optimiser that needs its gradient): the closed form does not compute P
+        by_cayley = isinstance(method, Trivialization) and method.retraction == "cayley" and not method._forward_hooks
         if by_cayley and derivatives.ordinary() and not any(tensor.is_meta for tensor in free):
             self.check_free(free)
-            return Conjugation.apply(self, hold.base, hold.constant("index", free[0].device), *free)
+            return Conjugation.apply(self, method.base, method.constant("index", free[0].device), *free)
         core, p = self.core(*free), self.orthogonal(free[0])
         return p @ core @ p.mT  # eq. (5): V = P(Λ + T)Pᵀ
 
@@ -145,7 +145,7 @@ class Schur(Set):
         return linalg.place(entries, self.constant("index", entries.device), self.n)
 
     def core_gradient(self, grad: Tensor, *free: Tensor) -> list[Tensor]:
-        """Gradients to all free tensors but the first from that of Λ + T: the chain rule through `core`."""
+        """Gradients of all free tensors but the first from that of Λ + T: the chain rule through `core`."""
         part = dict(zip(self.roles, free, strict=True))
         angle, k = part["angle"], self.pairs
         gamma = self._gamma(part)[:k]
@@ -161,13 +161,13 @@ class Schur(Set):
             across_upper, across_lower = across_upper * stretch, across_lower / stretch
         across = across_upper + across_lower
         cos, sin = angle.cos(), angle.sin()
-        found = {"angle": gamma * (across * cos - along * sin), "coupling": coupling}
+        gradients = {"angle": gamma * (across * cos - along * sin), "coupling": coupling}
         if "shear" in part:
-            found["shear"] = gamma * sin * (across_upper - across_lower)
+            gradients["shear"] = gamma * sin * (across_upper - across_lower)
         if "radius" in part:
             turned = along * cos + across * sin
-            found["radius"] = torch.cat([turned, single[: self.positive], -single[self.positive :]])
-        return [found[role] for role in self.roles[1:]]
+            gradients["radius"] = torch.cat([turned, single[: self.positive], -single[self.positive :]])
+        return [gradients[role] for role in self.roles[1:]]
 
     def _gamma(self, part: dict[str, Tensor]) -> Tensor:
         """The radius of every block, free or fixed."""
@@ -176,7 +176,7 @@ class Schur(Set):
         return part["angle"].new_full((self.pairs + self.positive + self.negative,), float(self.radius))
 
     def eigenvalues(self, *free: Tensor) -> Tensor:
-        """The eigenvalues that the free numbers ask for, γe^{iθ}, γe^{−iθ}, then ±γ (not for "paper")."""
+        """The eigenvalues from the free parameters, γe^{iθ}, γe^{−iθ}, then ±γ (not for "paper")."""
         if self.blocks == "paper":
             raise InputError(
                 'blocks="paper" does not fix its eigenvalues; got blocks="paper". '
@@ -189,7 +189,7 @@ class Schur(Set):
         real = core.diagonal()[2 * self.pairs :]
         return torch.cat([torch.complex(a, b), torch.complex(a, -b), torch.complex(real, torch.zeros_like(real))])
 
-    # ------------------------------------------------------------ matrix → free numbers
+    # ------------------------------------------------------------ matrix → free parameters
 
     @classmethod
     def from_dense(
@@ -207,8 +207,8 @@ class Schur(Set):
         check_square(matrix)
         core, p = _lower_schur(matrix)
         positive, negative = _structure(core)
-        found = cls(len(core), blocks, "free", orthogonal, real=(positive, negative), **options)
-        return found, found._free(core, p, matrix)
+        schur = cls(len(core), blocks, "free", orthogonal, real=(positive, negative), **options)
+        return schur, schur._free(core, p, matrix)
 
     def adapted(self, matrix: Tensor) -> tuple[Set, Free_]:
         if self.radius != "free":
@@ -224,7 +224,7 @@ class Schur(Set):
         check_square(matrix, self.n)
         core, p = _lower_schur(matrix)
         limit = default_tolerance(matrix.dtype) if tol is None else tol
-        if self.blocks == "paper":  # a printed block holds any two eigenvalues, real ones too
+        if self.blocks == "paper":  # a block as printed can have any two eigenvalues, including real ones
             for i in range(2 * _count_pairs(core), 2 * self.pairs, 2):
                 _equalise_diagonal(core, p, i)
         if not self._has_structure(core, limit):
@@ -256,19 +256,19 @@ class Schur(Set):
         return self.orthogonal.contains(torch.from_numpy(p))
 
     def _has_structure(self, core: np.ndarray, tol: float) -> bool:
-        """Whether `core` has this set's blocks; two equal real eigenvalues make a 2×2 block with sin θ = 0."""
+        """Whether `core` has this set's blocks; two equal real eigenvalues form a 2×2 block with sin θ = 0."""
         diagonal, below = core.diagonal(), core.diagonal(-1)
-        found = _count_pairs(core)
-        extra = np.arange(2 * found, 2 * self.pairs, 2)
+        pairs = _count_pairs(core)
+        extra = np.arange(2 * pairs, 2 * self.pairs, 2)
         equal = np.abs(diagonal[extra] - diagonal[extra + 1]) <= tol
         uncoupled = self.blocks == "paper" or np.abs(below[extra]) <= tol
         real = diagonal[2 * self.pairs :]
         signs = (real[: self.positive] >= -tol).all() and (real[self.positive :] <= tol).all()
-        return found <= self.pairs and bool((equal & uncoupled).all() and signs)
+        return pairs <= self.pairs and bool((equal & uncoupled).all() and signs)
 
     def _free(self, core: np.ndarray, p: np.ndarray, like: Tensor) -> Free_:
         part = self._read(core)
-        # P is orthogonal to float64 rounding, so it fits whatever the dtype of the matrix.
+        # P is orthogonal to float64 rounding error, so it fits for every dtype of the matrix.
         part["orthogonal"] = self.orthogonal.right_inverse(torch.from_numpy(p))[0].numpy()
         self.to(like)
         return tuple(torch.from_numpy(np.ascontiguousarray(part[role])).to(like) for role in self.roles)
@@ -278,7 +278,7 @@ class Schur(Set):
         even = np.arange(0, 2 * self.pairs, 2)
         a, b, c = core[even, even], core[even, even + 1], core[even + 1, even]
         t = core.copy()
-        if self.blocks == "paper":  # the upper entry is γ sin θ; what the lower one has beyond it is T's
+        if self.blocks == "paper":  # the upper entry is γ sin θ; the excess of the lower one belongs to T
             angle, gamma = np.arctan2(-b, a), np.hypot(a, b)
             t[even + 1, even] = c + b
             shear = np.zeros(self.pairs)
@@ -293,7 +293,7 @@ class Schur(Set):
         coupling = t.reshape(-1)[linalg.strictly_lower_index(self.n, in_block)]
         return {"radius": np.concatenate([gamma, real]), "angle": angle, "shear": shear, "coupling": coupling}
 
-    # ------------------------------------------------------------ the rest of the contract
+    # ------------------------------------------------------------ the rest of the interface
 
     def error(self, *free: Tensor) -> float:
         return self.orthogonal.error(free[0])
@@ -397,7 +397,7 @@ def _lower_schur(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """W = P M Pᵀ with M lower quasi-triangular, pairs first, and det P = +1."""
     t, p = linalg.ordered_real_schur(linalg.to_numpy(matrix).T)
     core = t.T.copy()
-    if np.linalg.det(p) < 0:  # so that methods holding rotations only can hold P
+    if np.linalg.det(p) < 0:  # so that methods restricted to rotations can represent P
         p[:, -1] *= -1
         core[-1, :] *= -1
         core[:, -1] *= -1
@@ -409,7 +409,7 @@ def _count_pairs(core: np.ndarray) -> int:
 
 
 def _equalise_diagonal(core: np.ndarray, p: np.ndarray, i: int) -> None:
-    """Turn the plane of rows i, i+1, in place, so that the two diagonal entries become equal."""
+    """Rotate the plane of rows i, i+1, in place, so that the two diagonal entries become equal."""
     a, b, c, d = core[i : i + 2, i : i + 2].reshape(-1)
     turn = math.atan2(d - a, b + c) / 2
     rotation = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
@@ -423,8 +423,8 @@ def _equalise_diagonal(core: np.ndarray, p: np.ndarray, i: int) -> None:
 def _shear(upper: np.ndarray, lower: np.ndarray, across: np.ndarray) -> np.ndarray:
     """κ with e^κ·across = |upper| or e^{−κ}·across = |lower|, whichever is larger; both up to rounding of the angle.
 
-    An angle near π is known to 1e-16 and its sine, when it is 1e-8, to 1e-8 only. That error belongs to the entry
-    that is small.
+    An angle near π has an error of 1e-16, and its sine, if it is 1e-8, a relative error of 1e-8. That error is assigned
+    to the smaller entry.
     """
     larger = np.maximum(np.abs(upper), np.abs(lower))
     kappa = np.log(larger) - np.log(np.abs(across))

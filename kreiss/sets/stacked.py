@@ -1,4 +1,4 @@
-"""Several sets on top of one another, for matrices that stack gates."""
+"""Stacked sets, for matrices of several gates."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kreiss.sets.base import Free_, Set
 
 
 class Stacked(Set):
-    """Matrices of k square blocks on top of one another, each block in a set of its own.
+    """Matrices of k stacked square blocks, each block in its own set.
 
-    `torch.nn.LSTM` keeps its four recurrent gate matrices this way (rows i, f, g, o), `torch.nn.GRU`
+    `torch.nn.LSTM` stores its four recurrent gate matrices this way (rows i, f, g, o), `torch.nn.GRU`
     its three.
 
     Args:
@@ -83,13 +83,12 @@ class Stacked(Set):
         expected = (len(self.sets) * self.n, self.n)
         if tuple(matrix.shape) != expected:
             raise InputError(
-                f"`matrix` must be of shape {expected}; got {tuple(matrix.shape)}. "
-                "Pass the blocks on top of one another."
+                f"`matrix` must be of shape {expected}; got {tuple(matrix.shape)}. Stack the blocks vertically."
             )
         return matrix.split(self.n)
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> tuple[Tensor, ...]:
-        """The blocks, after every member has agreed: a later misfit must not leave an earlier one changed."""
+        """The blocks, checked against every set first, so that an error leaves all sets unchanged."""
         blocks = self._blocks(matrix)
         for member, block in zip(self._members(), blocks, strict=True):
             copy.deepcopy(member).right_inverse(block)

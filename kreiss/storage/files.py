@@ -1,7 +1,7 @@
-"""Files of tensors: safetensors with JSON beside them, written whole or not at all, with a checksum inside.
+"""Files of tensors: safetensors with JSON metadata and a checksum, written atomically.
 
-Nothing here can run code: tensors are bytes and the rest is JSON. A file is refused unless every byte of it is the byte
-that was written.
+Reading cannot run code: tensors are bytes and the rest is JSON. A file is refused unless every byte of it is as it was
+written.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor
 
 from kreiss.errors import InputError, RunError
 
-NO_CHECKSUM = "0" * 64  # stands in the file while the checksum is computed
+NO_CHECKSUM = "0" * 64  # placeholder while the checksum is computed
 FIELD = "kreiss"  # our JSON in safetensors' own metadata
-COMPLEX = "kreiss.complex"  # names of complex tensors: they are kept as pairs of real numbers
+COMPLEX = "kreiss.complex"  # names of complex tensors, which are stored as pairs of real numbers
 
 # flags that not every system has
 BYTES = getattr(os, "O_BINARY", 0)
@@ -33,7 +33,7 @@ ALONE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put `content` at `path` so that at every moment there is the old file or the new one, also after a power cut."""
+    """Write `content` to `path` so that the old or the new file is there at any time, also after a power failure."""
     partial = partial_name(path)
     try:
         _write_new(partial, content)
@@ -41,8 +41,8 @@ def write_whole(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise RunError(
-            f"`{path}` could not be written: {error.strerror or error}. What was there before is still there; "
-            "make room or choose another folder."
+            f"`{path}` could not be written: {error.strerror or error}. The old file is unchanged; "
+            "free disk space or choose another folder."
         ) from error
     finally:
         with suppress(OSError):
@@ -50,7 +50,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a file that is not there yet, down to the disk; a link of that name is not followed."""
+    """Write a new file through to the disk; a link of that name is not followed."""
     path.unlink(missing_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BYTES, 0o666)
     try:
@@ -68,7 +68,7 @@ def write_all(file: int, content: bytes) -> None:
 
 
 def open_plain(path: Path, flags: int) -> int:
-    """Open a plain file: neither a link, which may lead out of the folder, nor a pipe, which may never answer."""
+    """Open a plain file; not a link, which may lead out of the folder, nor a pipe, which may block."""
     if path.is_symlink():
         raise RunError(f"`{path}` must be a plain file; got a symbolic link to {os.readlink(path)}. Remove it.")
     file = os.open(path, flags | ALONE | BYTES, 0o666)
@@ -79,14 +79,14 @@ def open_plain(path: Path, flags: int) -> int:
 
 
 def read_plain(path: Path) -> bytes:
-    """The bytes of a file; OSError where there is none, also for pipes and devices, which may never end."""
+    """The bytes of a file; OSError if there is none, or if it is a pipe or device, which may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "no plain file")
     return path.read_bytes()
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, so that they outlast a power cut."""
+    """Create a folder and its missing parents, so that they survive a power failure."""
     missing = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for place in missing:
@@ -94,12 +94,12 @@ def make_folder(path: Path) -> None:
 
 
 def partial_name(path: Path) -> Path:
-    """The name that a file has while it is written, in the same folder so that renaming it is one step."""
+    """The name of a file while it is written, in the same folder so that renaming is atomic."""
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` outlast a power cut, where the system can."""
+    """Make renames in `folder` survive a power failure, where the system can."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:  # some systems do not open folders
@@ -161,7 +161,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _checked_metadata(path: Path, data: bytes) -> dict[str, str]:
-    """The file's metadata, after its checksum was found right."""
+    """The file's metadata, after verifying its checksum."""
     length = int.from_bytes(data[:8], "little")
     try:
         header = json.loads(data[8 : 8 + length]) if 0 < length <= len(data) - 8 else None
@@ -173,9 +173,9 @@ def _checked_metadata(path: Path, data: bytes) -> dict[str, str]:
         raise _not_ours(path, data)
     at = data.find(checksum, 8, 8 + length)
     zeroed = data[:at] + NO_CHECKSUM.encode() + data[at + len(checksum) :]
-    found = hashlib.sha256(zeroed).hexdigest()
-    if found.encode() != checksum:
-        raise damaged(path, f"checksum {found[:12]}… where {checksum.decode()[:12]}… was written")
+    computed = hashlib.sha256(zeroed).hexdigest()
+    if computed.encode() != checksum:
+        raise damaged(path, f"checksum {computed[:12]}… where {checksum.decode()[:12]}… was written")
     return metadata
 
 

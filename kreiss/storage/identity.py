@@ -1,4 +1,4 @@
-"""Who a run is: a random number that is drawn once for its folder and that every file of the run carries."""
+"""The identity of a run: a random number, drawn once for its folder and stored in all its files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kreiss.storage import files
 from kreiss.storage.seals import sealed, unsealed
 
 ABOUT = "run.json"
-ANY = "any"  # where the identity cannot be known, and is not checked
+ANY = "any"  # the identity is unknown and not checked
 
 
 def new_identity() -> str:
@@ -38,7 +38,7 @@ def check_owner(path: Path, content: dict[str, Any], run: str | None) -> None:
     if run not in (ANY, owner):
         raise RunError(
             f"`{path}` must belong to the run of its folder ({_short(run)}); got a file of {_short(owner)}. "
-            "Put the run's own file back."
+            "Restore the run's own file."
         )
 
 
@@ -55,7 +55,7 @@ def document(content: dict[str, Any]) -> bytes:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """What such a file says; an error if it is missing or not what was written."""
+    """The content of such a file; an error if it is missing or damaged."""
     try:
         text = files.read_plain(path).decode()
         content, has_checksum = unsealed(text.removesuffix("\n"), indent=1)
@@ -69,5 +69,5 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def _evidence(error: ValueError) -> str:
-    known = type(error) is ValueError  # ours; others speak of the parser
+    known = type(error) is ValueError  # ours; others are of the parser
     return str(error) if known else "text that is damaged"

@@ -1,6 +1,6 @@
-"""Text that carries its own checksum, so that a changed bit is seen: JSON in its last field, YAML in its last line.
+"""Text with its own checksum, which detects changed bits: JSON in its last field, YAML in its last line.
 
-Text of earlier versions has no checksum and is read as it stands.
+Text of earlier versions has no checksum and is not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOBODY = "none"  # the run of a folder that was made before runs had an identity
 
 
 def checksum(text: str, before: int = 0) -> int:
-    """CRC-32, which sees every single changed bit; `before` is that of what stands before the text."""
+    """CRC-32, which detects any single changed bit; `before` is that of the preceding text."""
     return zlib.crc32(text.encode(), before)
 
 
@@ -24,14 +24,14 @@ def checksum(text: str, before: int = 0) -> int:
 
 
 def sealed(content: dict[str, Any], indent: int | None = None) -> str:
-    """JSON whose last field is the checksum of all that stands before it."""
+    """JSON whose last field is the checksum of everything before it."""
     text = json.dumps({**content, CHECKSUM: ""}, indent=indent)
     end = text.rindex('"')
     return f"{text[:end]}{checksum(text[:end]):08x}{text[end:]}"
 
 
 def unsealed(text: str, indent: int | None = None) -> tuple[dict[str, Any], bool]:
-    """What such a text says, and whether it had a checksum; ValueError if it is not the text that was written."""
+    """The content of such a text, and whether it had a checksum; ValueError if the text was changed."""
     try:
         content = json.loads(text)
     except RecursionError as error:
@@ -50,16 +50,16 @@ def unsealed(text: str, indent: int | None = None) -> tuple[dict[str, Any], bool
 
 
 def commented(text: str, run: str | None) -> str:
-    """YAML with a last line that names the run and holds the checksum of all that stands before it."""
+    """YAML with a last line that names the run and holds the checksum of everything before it."""
     text = f"{text}# kreiss run {run or NOBODY}, checksum "
     return f"{text}{checksum(text):08x}\n"
 
 
 def comment_of(text: str) -> str | None:
-    """The run that such a text names, None if it has no such line; ValueError if it is not what was written."""
-    found = COMMENT.search(text)
-    if found is None:
+    """The run that such a text names, None if it has no such line; ValueError if the text was changed."""
+    match = COMMENT.search(text)
+    if match is None:
         return None
-    if commented(text[: found.start()], found[1]) != text:
+    if commented(text[: match.start()], match[1]) != text:
         raise ValueError("another checksum than was written")
-    return found[1]
+    return match[1]

@@ -1,1 +1,1 @@
-"""Many runs as one: experiments reproduced at a scale, and searches of settings; results keyed by what was run."""
+"""Studies of many runs: experiments reproduced at a scale, and searches of settings; results keyed by settings."""

@@ -1,6 +1,6 @@
-"""What a search of settings may choose from, by name; data only.
+"""Grids for searches of settings, by name; data only.
 
-The grid of a paper is its own: Kerg et al. (2019), supplement A.4, and Helfrich & Ye (2020), §5.
+Those of the papers: Kerg et al. (2019), supplement A.4, and Helfrich & Ye (2020), §5.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Grid:
         about: where it is from.
         choices: setting → values.
         shares: setting → values as shares of the hidden size, rounded.
-        only: setting → models that have it; the others are not asked.
-        follows: setting → (other setting, factor): kept at a share of the other.
+        only: setting → models that have it.
+        follows: setting → (other setting, factor): a fixed share of the other.
     """
 
     about: str

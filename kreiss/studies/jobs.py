@@ -1,4 +1,4 @@
-"""The runs that an experiment asks for, each with the key of its settings."""
+"""The runs of an experiment, each with the key of its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kreiss.settings import Config
 from kreiss.training.config import as_first_named, dotted, resolved
 from kreiss.training.presets import without_other_length
 
-# what decides where and how comfortably a run is made, and not what it comes to
+# settings that do not change the result of a run
 UNSAID = ("checkpoint_every", "device", "eval_batch", "log_every", "track")
 DIGITS = 16  # of a key
 
@@ -27,7 +27,7 @@ class Job:
     Args:
         row: its full name.
         config: all settings.
-        key: of the settings; equal settings have equal keys, whatever they are called.
+        key: of the settings; equal settings have equal keys, whatever the row is called.
     """
 
     row: str
@@ -40,13 +40,13 @@ class Job:
 
 
 def key_of(config: Config) -> str:
-    """A name for the settings: equal for equal settings, and for others another."""
+    """The key of the settings: equal for equal settings, different for others."""
     settings = as_first_named(config.model_dump(mode="json", exclude=set(UNSAID)))
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def job_of(made: Experiment, row: Row, scale: str, seed: int, changes: Mapping[str, Any] | None = None) -> Job:
-    """The run of a row at a scale with a seed, and with settings of the user's."""
+    """The run of a row at a scale with a seed, with settings changed."""
     settings = without_other_length(made.settings(row, scale), changes or {})
     config = resolved(settings, changes or {}, {"seed": seed})
     return Job(f"{made.name}/{row.name}", config, key_of(config))
@@ -55,14 +55,14 @@ def job_of(made: Experiment, row: Row, scale: str, seed: int, changes: Mapping[s
 def jobs_of(
     made: Experiment, scale: str, seeds: int, only: tuple[str, ...] = (), changes: Mapping[str, Any] | None = None
 ) -> list[Job]:
-    """All runs of an experiment, seed by seed, so that the first results come for every row.
+    """All runs of an experiment, seed by seed, so that every row has results early.
 
     Args:
         made: the experiment.
         scale: one of its scales.
         seeds: how many of them, from 0.
         only: names or patterns of rows ("nnrnn*"); all by default.
-        changes: settings that are different from those of the scale.
+        changes: settings that differ from those of the scale.
     """
     check_name("scale", scale, made.scales)
     rows = chosen(made, only)
@@ -76,11 +76,11 @@ def keys_of(made: Experiment, row: Row, scale: str, seeds: int) -> list[str]:
 
 
 def chosen(made: Experiment, only: tuple[str, ...]) -> list[Row]:
-    """The rows that fit one of the patterns."""
-    rows = [row for row in made.rows if not only or any(fnmatch.fnmatch(row.name, one) for one in only)]
+    """The rows that match one of the patterns."""
+    rows = [row for row in made.rows if not only or any(fnmatch.fnmatch(row.name, pattern) for pattern in only)]
     if not rows:
         raise InputError(
-            f"`only` must fit rows of {made.name}; got {', '.join(only)}. "
+            f"`only` must match rows of {made.name}; got {', '.join(only)}. "
             f"Its rows are: {', '.join(row.name for row in made.rows)}."
         )
     return rows

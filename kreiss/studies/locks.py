@@ -1,4 +1,4 @@
-"""One process at a time: locks on files that the system lets go of whatever happens to the process that holds them."""
+"""One process at a time: file locks that the system releases whatever happens to the process that holds them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ except ImportError:  # not on Windows
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`; whoever else wants it waits."""
+    """Hold the lock file `path`; others wait for it."""
     with open(path, "a") as lock:
         if fcntl is not None:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -23,7 +23,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 class JournalLock:
-    """The same for Optuna, whose own locks outlive a process that is killed inside them.
+    """A lock for Optuna, whose own locks outlive a process that is killed while holding them.
 
     Args:
         path: the lock file.
@@ -41,5 +41,5 @@ class JournalLock:
 
 
 def journal_lock(path: Path) -> Any:
-    """A lock for Optuna; None where it has to use its own."""
+    """A lock for Optuna; None if it has to use its own."""
     return None if fcntl is None else JournalLock(path)

@@ -1,4 +1,4 @@
-"""Where runs are made: processes on this machine, or a Ray cluster. Both give each run a process with one thread."""
+"""Where runs are executed: on this machine or a Ray cluster, each in a process with one thread."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from kreiss.studies.jobs import Job
 from kreiss.studies.results import Record
 from kreiss.training.config import written
 
-LOOK = 1.0  # seconds between looks at runs that go on
+LOOK = 1.0  # seconds between looks at active runs
 SINGLE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-MISHAPS = (OSError, ValueError, RuntimeError, MemoryError)  # that leave a run to be made; divergence is none of them
+MISHAPS = (OSError, ValueError, RuntimeError, MemoryError)  # that leave a run unfinished; divergence does not
 
 Made = Generator[tuple[Job, Record | RunError], None, None]
 
 
 class Place(Protocol):
-    """Makes runs, as many at a time as it can."""
+    """Executes runs, as many at a time as it can."""
 
     def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Made:
-        """Every job with what it came to, in the order they end; `look` is called now and then.
+        """Every job with its outcome, in the order they end; `look` is called now and then.
 
-        Closed early, it ends the runs that are being made.
+        Closed early, it ends the active runs.
         """
 
 
 def unfinished(why: object) -> RunError:
-    """The error for a run that is still to be made."""
+    """The error for an unfinished run."""
     return RunError(f"not finished: {why}")
 
 
 def made_in_this_process(job: Job, runs: Path) -> Record:
-    """Make or finish a run right here, with one thread."""
+    """Execute or resume a run in this process, with one thread."""
     torch.set_num_threads(1)
     try:
         state = worker.work(runs / job.key, job.config)
     except MISHAPS as error:
         raise unfinished(error) from error
     if state not in worker.ENDED:
-        raise unfinished("someone stopped it")
+        raise unfinished("it was interrupted")
     return worker.record_of(runs / job.key, job.config)
 
 
@@ -81,31 +81,31 @@ class Here:
                 self._end()
 
     def _made(self, job: Job, runs: Path) -> Record:
-        """Make or finish a run in a process of its own, which ends when this one does."""
+        """Execute or resume a run in its own process, which ends when this one does."""
         folder, settings = runs / job.key, runs / f"{job.key}.yaml"
         runs.mkdir(parents=True, exist_ok=True)
         write_whole(settings, written(job.config).encode())
-        code, said = self._ran([sys.executable, "-m", "kreiss.studies.worker", str(folder), str(settings)])
+        code, errors = self._ran([sys.executable, "-m", "kreiss.studies.worker", str(folder), str(settings)])
         if code:
-            why = said.splitlines()[-1].removeprefix("error: ") if said else f"its process ended with code {code}"
+            why = errors.splitlines()[-1].removeprefix("error: ") if errors else f"its process ended with code {code}"
             raise unfinished(why)
         return worker.record_of(folder, job.config)
 
     def _ran(self, command: list[str]) -> tuple[int, str]:
-        """Exit code and complaints of a process; it sees by its standard input that this one is gone."""
+        """Exit code and standard error of a process; it sees by its standard input that this one is gone."""
         environment = {**os.environ, **dict.fromkeys(SINGLE, "1")}
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-            start_new_session=True,  # Ctrl-C comes to this process alone, which asks the others once
+            start_new_session=True,  # Ctrl-C reaches this process alone, which stops the others
         ) as process:  # fmt: skip
             assert process.stderr is not None
             self.processes.add(process)
             if self.ending.is_set():
                 process.terminate()
-            said = process.stderr.read().decode(errors="replace").strip()  # ends when the process does
+            errors = process.stderr.read().decode(errors="replace").strip()  # ends when the process does
             code = process.wait()
             self.processes.discard(process)
-        return code, said
+        return code, errors
 
     def _end(self) -> None:
         """Ask all processes to stop; each ends its update and writes a checkpoint."""
@@ -115,7 +115,7 @@ class Here:
 
 
 def _outcome(future: Future[Record]) -> Record | RunError:
-    """What a run came to, or why it is still to be made."""
+    """The outcome of a run, or why it is unfinished."""
     error = future.exception()
     if error is None:
         return future.result()
@@ -150,12 +150,12 @@ class OnRay:
 
 
 def ray_at(address: str) -> Any:
-    """Ray, connected; what is connected already stays."""
+    """Ray, connected; an existing connection is kept."""
     try:
         import ray
     except ModuleNotFoundError as error:
         raise MissingExtra("a Ray cluster", "ray", "ray") from error
     if not ray.is_initialized():
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster tells nobody about itself
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster sends no statistics
         ray.init(address=address, log_to_driver=False)
     return ray

@@ -1,4 +1,4 @@
-"""`kreiss reproduce`: what is missing of an experiment is run, what was interrupted goes on, what is done stays."""
+"""`kreiss reproduce`: missing runs of an experiment are executed, interrupted ones resumed, finished ones kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kreiss.studies.results import Record
 from kreiss.training.record import read_config, read_status, remove
 
 SHOWN = 12  # differences from the paper that are printed, each once
-TAIL = 4096  # bytes at the end of the metrics in which the last update stands
+TAIL = 4096  # bytes at the end of the metrics, with the last update
 
 
 def reproduce(
@@ -42,13 +42,13 @@ def reproduce(
     Args:
         made: the experiment.
         scale: one of its scales.
-        place: where runs are made.
+        place: where runs are executed.
         seeds: runs of every row, with seeds from 0.
         only: names or patterns of rows.
-        changes: settings that are different.
+        changes: settings to change.
         folder: of results.
         runs: folder of the runs themselves, with their checkpoints.
-        again: make runs again that diverged.
+        again: rerun runs that diverged.
         console: where progress is shown.
     """
     console = console or Console(soft_wrap=True, highlight=False)
@@ -75,14 +75,14 @@ def reproduce(
             watch.ended(job, said(came, made.metric))
     if troubles:
         raise RunError(
-            f"{len(troubles)} of {len(missing)} runs of {made.name} were not finished; the same command makes them: "
+            f"{len(troubles)} of {len(missing)} runs of {made.name} were not finished; rerun the command: "
             f"{', '.join(troubles)}. The first was {next(iter(troubles.values()))}"
         )
     return done
 
 
 def _set_aside(jobs: list[Job], runs: Path) -> None:
-    """Remove the folders of runs that diverged, in which they would stay as they are."""
+    """Remove the folders of runs that diverged, which would otherwise stay."""
     for folder in (runs / job.key for job in jobs):
         status = read_status(folder)
         if status["state"] == "failed" and results.is_result(status):
@@ -95,32 +95,34 @@ def _named(record: Record, job: Job, scale: str) -> Record:
 
 
 def _short(job: Job) -> dict[str, Any]:
-    """What was set; the rest are defaults."""
-    said = job.config.model_dump(mode="json", exclude_defaults=True)
+    """Settings that are not defaults."""
+    settings = job.config.model_dump(mode="json", exclude_defaults=True)
     for section in ("task", "model"):
-        said[section] = {"name": getattr(job.config, section).name, **said.get(section, {})}
-    return said
+        settings[section] = {"name": getattr(job.config, section).name, **settings.get(section, {})}
+    return settings
 
 
 def said(record: Record, metric: str) -> str:
-    """A run in a few words."""
+    """One line about a run."""
     if record["state"] == "failed":
         return f"failed: {record.get('message', '')}"
     numbers = {**record.get("spectrum", {}), **record.get("test", {})}
     return f"{metric} {numbers.get(metric, float('nan')):.4g}"
 
 
-def _say_scale(made: Experiment, scale: str, only: tuple[str, ...], console: Console) -> None:
+def _say_scale(experiment: Experiment, scale: str, only: tuple[str, ...], console: Console) -> None:
     """The difference from the published set-up, before anything is run."""
-    console.print(f"scale {scale}: {made.scales[scale].about}")
-    found: dict[str, None] = {}
-    for row in chosen(made, only):
-        for name, (paper, here) in differences(made, row, scale).items():
-            found[f"  {name}: {_value(paper)} → {_value(here)}"] = None
-    for line in list(found)[:SHOWN]:
+    console.print(f"scale {scale}: {experiment.scales[scale].about}")
+    lines: dict[str, None] = {}
+    for row in chosen(experiment, only):
+        for name, (paper, here) in differences(experiment, row, scale).items():
+            lines[f"  {name}: {_value(paper)} → {_value(here)}"] = None
+    for line in list(lines)[:SHOWN]:
         console.print(line, markup=False)
-    if len(found) > SHOWN:
-        console.print(f"  and {len(found) - SHOWN} more; `kreiss show {made.name}/ROW --scale {scale}` lists them")
+    if len(lines) > SHOWN:
+        console.print(
+            f"  and {len(lines) - SHOWN} more; `kreiss show {experiment.name}/ROW --scale {scale}` lists them"
+        )
 
 
 def _value(value: Any) -> str:
@@ -155,7 +157,7 @@ class Watch:
         self.bar.stop()
 
     def look(self) -> None:
-        """Show how far everything is."""
+        """Show the progress of all runs."""
         self.bar.update(self.task, completed=len(self.over), description=self._left())
 
     def ended(self, job: Job, words: str) -> None:
@@ -165,20 +167,20 @@ class Watch:
         self.console.print(f"{number} {job.row} seed {job.seed}: {words}; {self._left()}", markup=False)
 
     def _left(self) -> str:
-        """Time left, if the runs that are left take as long as those that were made."""
+        """Time left, if the remaining runs take as long as those so far."""
         shares = {key: 1.0 if key in self.over else share_made(self.runs / key) for key in self.before}
-        made = sum(shares.values()) - sum(self.before.values())
-        if made <= 0:
+        done = sum(shares.values()) - sum(self.before.values())
+        if done <= 0:
             return "time left not known yet"
         return (
-            f"about {_duration((time.monotonic() - self.started) * (len(shares) - sum(shares.values())) / made)} left"
+            f"about {_duration((time.monotonic() - self.started) * (len(shares) - sum(shares.values())) / done)} left"
         )
 
 
 def share_made(folder: Path) -> float:
     """How much of a run is done, from 0 to 1; its settings in the folder say how many updates it has."""
-    made = updates_made(folder)
-    return made / (read_config(folder).steps or made) if made else 0.0
+    updates = updates_made(folder)
+    return updates / (read_config(folder).steps or updates) if updates else 0.0
 
 
 def updates_made(folder: Path) -> int:

@@ -1,7 +1,7 @@
-"""Results of experiments: one small JSON file each, in which every run stands under the key of its settings.
+"""Results of experiments: one small JSON file each, with every run under the key of its settings.
 
-A file is rewritten whole under another name and moved into place, under a lock that several processes share: at every
-moment it is one or the other.
+A file is rewritten under another name and moved into place, under a lock that several processes share, so that it is
+complete at any time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def file_of(folder: Path, experiment: str) -> Path:
 
 
 def is_result(run: Record) -> bool:
-    """Whether a status or record is that of a run which came to something: it finished or diverged.
+    """Whether a status or record is that of a run with a result: it finished or diverged.
 
-    Any other error, such as a full disk, says nothing about the settings; such a run is still to be made.
+    Any other error, such as a full disk, says nothing about the settings; such a run is unfinished.
     """
     if run["state"] != "failed":
         return bool(run["state"] == "finished")
@@ -38,24 +38,24 @@ def read(path: Path) -> dict[str, Record]:
     """The results in a file by key; none if there is no file."""
     try:
         runs: dict[str, Record] = json.loads(path.read_text())["runs"]
-        found = {key: run for key, run in runs.items() if is_result(run)}
+        results = {key: run for key, run in runs.items() if is_result(run)}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"`{path}` must hold results of experiments; got {error!r}. Remove or repair it.") from error
-    return found
+    return results
 
 
 def read_all(folder: Path) -> dict[str, Record]:
     """The runs of all experiments by key."""
-    found: dict[str, Record] = {}
+    results: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
-        found.update(read(path))
-    return found
+        results.update(read(path))
+    return results
 
 
 def add(folder: Path, experiment: str, runs: dict[str, Record]) -> None:
-    """Put runs into the file of an experiment, beside those that are there."""
+    """Add runs to the file of an experiment."""
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(folder, experiment)
     with alone(folder / ".lock"):

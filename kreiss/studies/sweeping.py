@@ -1,4 +1,4 @@
-"""`kreiss sweep`: settings searched by Optuna, in a journal that survives being killed, by several workers."""
+"""`kreiss sweep`: search of settings with Optuna, by several workers, in a journal that survives their being killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kreiss.errors import InputError, MissingExtra, check_name
+from kreiss.errors import Diverged, InputError, MissingExtra, check_name
 from kreiss.experiments import row as named
 from kreiss.settings import Config
 from kreiss.studies.grids import GRIDS
@@ -37,7 +37,7 @@ class Sweep:
         preset: row of an experiment whose settings are the start.
         scale: of the experiment.
         grid: a name of `GRIDS`.
-        changes: settings that are different for all trials.
+        changes: settings to change for all trials.
         folder: of the journal.
     """
 
@@ -49,9 +49,9 @@ class Sweep:
 
     def settings(self) -> dict[str, Any]:
         """What all trials share."""
-        made, row = named(self.preset)
-        check_name("scale", self.scale, made.scales)
-        return {**without_other_length(made.settings(row, self.scale), self.changes), **self.changes}
+        experiment, row = named(self.preset)
+        check_name("scale", self.scale, experiment.scales)
+        return {**without_other_length(experiment.settings(row, self.scale), self.changes), **self.changes}
 
     @property
     def model(self) -> str:
@@ -70,7 +70,7 @@ class Sweep:
 
 
 def optuna_here() -> Any:
-    """Optuna, or how to install it."""
+    """Optuna, or an error that says how to install it."""
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -80,7 +80,7 @@ def optuna_here() -> Any:
 
 
 def study_of(sweep: Sweep) -> Any:
-    """The study in the journal of a sweep, made if it is not there; another sweep in the same folder is an error."""
+    """The study in the journal of a sweep, created if missing; another sweep in the same folder is an error."""
     optuna = optuna_here()
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -95,13 +95,13 @@ def study_of(sweep: Sweep) -> Any:
         sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
     )  # fmt: skip
-    said = {**asdict(sweep), "folder": ""}
-    if study.user_attrs.get("sweep", said) != said:
+    described = {**asdict(sweep), "folder": ""}
+    if study.user_attrs.get("sweep", described) != described:
         raise InputError(
             f"`out` must be a new folder or that of the same sweep; got {sweep.folder}, which holds another. "
             "Choose another."
         )
-    study.set_user_attr("sweep", said)
+    study.set_user_attr("sweep", described)
     return study
 
 
@@ -109,7 +109,7 @@ def study_of(sweep: Sweep) -> Any:
 
 
 def work(sweep: Sweep, trials: int) -> None:
-    """Make trials until the journal holds so many that have ended; several workers do this at once."""
+    """Run trials until this many in the journal have ended; several workers do this at once."""
     optuna = optuna_here()
     study = study_of(sweep)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
@@ -120,7 +120,7 @@ def work(sweep: Sweep, trials: int) -> None:
 
 
 def _give_up_lost(study: Any) -> None:
-    """Trials of workers that were killed stay open in the journal: what they tried is tried again."""
+    """Trials of killed workers stay open in the journal: fail them, and queue their settings again."""
     optuna = optuna_here()
     lost = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
     for trial in lost:
@@ -131,18 +131,18 @@ def _give_up_lost(study: Any) -> None:
 
 
 def _alive(machine: str, process: int) -> bool:
-    """Whether the worker of a trial may still be at it; of other machines nothing is known."""
+    """Whether the worker of a trial may still be running; on other machines this is not known."""
     if machine != platform.node():
         return True
     try:
-        os.kill(process, 0)  # asks only
+        os.kill(process, 0)  # signal 0 only checks
     except OSError:
         return False
     return True
 
 
 def _trial(sweep: Sweep, trial: Any) -> float:
-    """Train with the settings of a trial; reported at every validation, and given up when it falls behind."""
+    """Train with the settings of a trial; reported at every validation, and pruned when it falls behind."""
     optuna = optuna_here()
     trial.set_user_attr("worker", (platform.node(), os.getpid()))
     chosen = {name: trial.suggest_categorical(name, values) for name, values in sweep.choices().items()}
@@ -162,7 +162,6 @@ def validations(config: Config) -> Iterator[float]:
     """The metric of each validation of a run without a folder; nan once numbers are not finite."""
     import torch
 
-    from kreiss.errors import Diverged
     from kreiss.training.checkpoint import own_generators
     from kreiss.training.loop import Supervised
     from kreiss.training.planning import make_network, make_task, planned
@@ -191,10 +190,10 @@ def validations(config: Config) -> Iterator[float]:
 
 
 def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
-    """The search by so many processes with one thread each; returns the study."""
+    """The search by several processes with one thread each; returns the study."""
     take_up(sweep)
-    said = json.dumps({**asdict(sweep), "folder": str(sweep.folder)})
-    command = [sys.executable, "-m", "kreiss.studies.sweeping", said, str(trials)]
+    described = json.dumps({**asdict(sweep), "folder": str(sweep.folder)})
+    command = [sys.executable, "-m", "kreiss.studies.sweeping", described, str(trials)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     processes = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) for _ in range(workers)]
     codes = [process.wait() for process in processes]
@@ -202,12 +201,12 @@ def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
         assert process.stdin is not None
         process.stdin.close()
     if any(codes):
-        raise InputError(f"{sum(map(bool, codes))} of {workers} workers ended early. The same command goes on.")
+        raise InputError(f"{sum(map(bool, codes))} of {workers} workers ended early. Rerun the command to resume.")
     return study_of(sweep)
 
 
 def take_up(sweep: Sweep) -> None:
-    """Make a journal ready for workers, before the first of them starts, whatever happened to earlier ones."""
+    """Prepare the journal before the first worker starts, whatever happened to earlier ones."""
     sweep.folder.mkdir(parents=True, exist_ok=True)
     with alone(sweep.folder / LOCK):
         end_torn_line(sweep.folder / JOURNAL)
@@ -215,7 +214,7 @@ def take_up(sweep: Sweep) -> None:
 
 
 def end_torn_line(path: Path) -> None:
-    """Cut off what a killed worker left of a line, which nobody could read; whoever calls this holds the lock."""
+    """Remove a partial last line that a killed worker left; the caller holds the lock."""
     if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
         os.truncate(path, content.rfind(b"\n") + 1)
 
@@ -239,8 +238,8 @@ def main() -> None:
 
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
-    said = json.loads(sys.argv[1])
-    work(Sweep(**{**said, "folder": Path(said["folder"])}), int(sys.argv[2]))
+    described = json.loads(sys.argv[1])
+    work(Sweep(**{**described, "folder": Path(described["folder"])}), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""One run in a process of its own: started, or taken up where an earlier process left it.
+"""One run in a process of its own: started, or resumed where an earlier process left it.
 
     python -m kreiss.studies.worker FOLDER SETTINGS
 
-Reads its standard input until it ends: whoever started this process is then gone, and so is this process. What it had
-done is in its last checkpoint.
+Ends when its standard input does: the process that started it is then gone. What it has done is in its last checkpoint.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from kreiss.training.planning import make_network, make_task
 from kreiss.training.record import read_records, read_status, remove
 
 ENDED = ("finished", "failed")
-WAIT = 0.2  # seconds between looks at a run that someone resumed by hand
-FACTS = "facts.json"  # what is known before the first update
+WAIT = 0.2  # seconds between looks at a run that was resumed by hand
+FACTS = "facts.json"  # known before the first update
 SPECTRUM = ("modulus_min", "modulus_mean", "modulus_max", "departure")
 LEFT_OUT = ("update", "split", "seconds", *SPECTRUM)
 
 
 def work(folder: Path, config: Config) -> str:
-    """Make or finish the run in `folder`; returns how it stands then.
+    """Execute or resume the run in `folder`; returns its state.
 
-    A run that diverged is a result too, and stays as it is. A folder that another process works in is waited for.
+    A run that diverged is a result too, and stays as it is. If another process works in the folder, wait for it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with alone(folder.with_name(f"{folder.name}.lock")):
@@ -50,8 +49,8 @@ def work(folder: Path, config: Config) -> str:
 
 
 def _work(folder: Path, config: Config) -> str:
-    taken_up = (folder / LAST).exists()
-    if not taken_up and folder.exists():
+    resumed = (folder / LAST).exists()
+    if not resumed and folder.exists():
         remove(folder)  # ended before its first checkpoint
     task = make_task(config)
     network = make_network(config, task)
@@ -59,31 +58,31 @@ def _work(folder: Path, config: Config) -> str:
     count = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
     write_whole(folder / FACTS, json.dumps({"parameters": count, "baseline": task.baseline()}).encode())
     try:
-        return fitting.run(config, folder, network, task, show="quiet", resume=taken_up).state
+        return fitting.run(config, folder, network, task, show="quiet", resume=resumed).state
     except Diverged:
         if not is_result(read_status(folder)):
-            raise  # a full disk too, which does not hold the status
+            raise  # on a full disk, the status could not be written
         return "failed"
 
 
 def record_of(folder: Path, config: Config) -> Record:
-    """What a run that finished or diverged came to, small enough to keep."""
+    """The result of a run that finished or diverged, small enough to keep."""
     records, status = read_records(folder), read_status(folder)
     curve = [_numbers(record) for record in records if record.get("split") == "valid"]
     tested = [record for record in records if record.get("split") == "test"]
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "state": status["state"], **_facts(folder), "updates": status["update"],
         "seconds": records[-1]["seconds"] if records else 0.0, "torch": _torch_of(folder),
     }  # fmt: skip
     if status["message"]:
-        told["message"], told["cause"] = status["message"], "diverged"
+        result["message"], result["cause"] = status["message"], "diverged"
     if tested:
-        told["test"] = {name: value for name, value in tested[-1].items() if name not in LEFT_OUT}
-        told["spectrum"] = {name: tested[-1][name] for name in SPECTRUM if name in tested[-1]}
+        result["test"] = {name: value for name, value in tested[-1].items() if name not in LEFT_OUT}
+        result["spectrum"] = {name: tested[-1][name] for name in SPECTRUM if name in tested[-1]}
     if curve:
-        told["valid"] = _best(curve, config)
-        told["curve"] = curve
-    return told
+        result["valid"] = _best(curve, config)
+        result["curve"] = curve
+    return result
 
 
 def _numbers(record: Record) -> Record:
@@ -99,10 +98,10 @@ def _best(curve: list[Record], config: Config) -> Record:
 
 
 def _facts(folder: Path) -> Record:
-    """Parameters and baseline; none for a run that was not made here."""
+    """Parameters and baseline; empty for a run from elsewhere."""
     path = folder / FACTS
-    found: Record = json.loads(path.read_text()) if path.exists() else {}
-    return found
+    facts: Record = json.loads(path.read_text()) if path.exists() else {}
+    return facts
 
 
 def _torch_of(folder: Path) -> str:
@@ -110,7 +109,7 @@ def _torch_of(folder: Path) -> str:
 
 
 def end_with_the_parent() -> None:
-    """Wait until whoever started this process is gone, and end it then."""
+    """End this process when the one that started it is gone."""
     os.read(sys.stdin.fileno(), 1)  # not through `sys.stdin`, whose lock the end of this process would wait for
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Tasks: batches by number, loss, metrics, memoryless baseline; they know no models."""
+"""Tasks: batches by number, loss, metrics, memoryless baseline; independent of models."""
 
 from kreiss.tasks.adding import Adding
 from kreiss.tasks.base import Batch, Task
@@ -9,7 +9,7 @@ from kreiss.tasks.frames import Frames
 from kreiss.tasks.pixels import Pixels
 from kreiss.tasks.sequence import Sequence
 
-# the names by which configs and the command line know tasks
+# names of tasks in settings and on the command line
 TASKS: dict[str, type[Task]] = {
     "adding": Adding,
     "characters": Characters,

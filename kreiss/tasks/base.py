@@ -1,4 +1,4 @@
-"""What a task is: batches by number, a loss, metrics that add up, and what a network without memory would reach."""
+"""The interface of a task: batches by number, a loss, metrics that add up, and a baseline without memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Batch:
 
     Args:
         inputs: (T, B, …) with `input_shape` after time and batch; integers (T, B) below input_size for symbols.
-        targets: one answer per step (T, B, …), or per sequence (B, …) where the task asks at the end only.
+        targets: one answer per step (T, B, …), or per sequence (B, …) if the task has one answer at the end.
         lengths: valid steps of each sequence (B,), or None where all are.
-        carries: whether the state left by the batch before goes on into this one (truncated backpropagation).
+        carries: whether the final state of the previous batch is carried into this one (truncated backpropagation).
     """
 
     inputs: Tensor
@@ -31,10 +31,10 @@ class Batch:
 
 
 class Task(ABC):
-    """Data, loss and metrics of one problem; knows no model.
+    """Data, loss and metrics of one problem; independent of the model.
 
-    Training data are a function of (update, batch size, seed) alone, so that a run can be taken up at any update, by
-    any number of workers, and see what it would have seen. Held-out data are fixed: they depend on no seed of the run.
+    Training data are a function of (update, batch size, seed) alone, so that a run can be resumed at any update, by
+    any number of workers, with the same data. Held-out data are fixed: they do not depend on the seed of the run.
     """
 
     input_size: int
@@ -49,31 +49,31 @@ class Task(ABC):
         """Shape of one input after time and batch: (input_size,) for vectors, () for symbols, or any other."""
         return () if self.symbols else (self.input_size,)
 
-    # option that may name a file or folder of the user's → names of data sets that it may hold instead
+    # option that may be the path of user data → names of data sets that it may be instead
     paths: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def data_files(self) -> list[Path]:
-        """Files of the user's that the data come from, in a fixed order; none where they are generated or known."""
+        """The user's files of the data, in a fixed order; none for generated data and known data sets."""
         return []
 
     def check_packages(self) -> None:  # noqa: B027
-        """Raise if a package is missing that an evaluation needs; asked before the first update."""
+        """Raise if a package that an evaluation needs is missing; called before the first update."""
 
     def updates_per_epoch(self, batch: int) -> int | None:
-        """Updates that go once through the training data; None where data are generated without end."""
+        """Updates in one pass through the training data; None if data are generated without end."""
         return None
 
     def entries(self, split: Literal["train", "valid", "test"], batch: int) -> int:
-        """Steps × sequences of the largest batch, where that is known before one is made; 0 elsewhere."""
+        """Steps × sequences of the largest batch, if that is known in advance; else 0."""
         return 0
 
     @abstractmethod
     def train(self, update: int, batch: int, seed: int) -> Batch:
-        """The batch of one update (from 0), the same whenever it is asked for."""
+        """The batch of one update (from 0), the same at every call."""
 
     @abstractmethod
     def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
-        """All of a fixed held-out set, in pieces of at most `batch` sequences."""
+        """All of a fixed held-out set, in batches of at most `batch` sequences."""
 
     @abstractmethod
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
@@ -81,10 +81,10 @@ class Task(ABC):
 
     @abstractmethod
     def totals(self, output: Tensor, batch: Batch) -> Totals:
-        """(sum, count) of each metric, so that pieces of any size add up to the same metrics."""
+        """(sum, count) of each metric, so that metrics do not depend on the batch size."""
 
     def metrics(self, totals: Totals) -> dict[str, float]:
-        """Metrics from the totals of all pieces: sum / count."""
+        """Metrics from the totals of all batches: sum / count."""
         return {name: total / count for name, (total, count) in totals.items()}
 
     @abstractmethod

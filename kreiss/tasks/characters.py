@@ -24,16 +24,16 @@ PARTS: tuple[Split, ...] = ("train", "valid", "test")
 class Characters(Task):
     """The next character of a text, for every character.
 
-    The text is cut in contiguous streams, one per sequence of a batch, and these in chunks of `chunk` steps. The state
-    goes on from chunk to chunk (`Batch.carries`) and starts anew with each epoch. Every character but the first of a
-    part is predicted exactly once; streams differ in length by at most one step, which is padded and left out.
+    The text is cut into contiguous streams, one per sequence of a batch, and these into chunks of `chunk` steps. The
+    state is carried from chunk to chunk (`Batch.carries`) and reset at each epoch. Every character but the first of a
+    part is predicted exactly once; streams differ in length by at most one step, which is padded and ignored.
 
     Held-out text is always read in the same `streams` streams, whatever the batch size, and the state is carried
     through, so bits per character depend neither on the batch size nor on `chunk`.
 
     Metrics are the loss in nats, `bpc`, bits per character = loss / ln 2, and the accuracy. The baseline is measured:
     the best network without memory knows the current character only, so it is the table of pairs counted in the
-    training text (each count plus one), on the test text.
+    training text (each count plus one), evaluated on the test text.
 
     Two sets of characters are called PTB, and their numbers cannot be compared: `mikolov` (each line stripped, a blank
     is "_", the end of line a symbol: 5,017,482 / 393,042 / 442,423 symbols) and `bytes` (the file as it is: 5,101,618 /
@@ -88,7 +88,7 @@ class Characters(Task):
         return -(-len(self._streams("train", check_size("batch", batch))[0]) // self.chunk)
 
     def train(self, update: int, batch: int, seed: int) -> Batch:
-        """The chunk of an update; the text is read in its own order, so the seed changes nothing."""
+        """The chunk of an update; the text is read in order, so the seed changes nothing."""
         place = check_size("update", update, minimum=0) % self.updates_per_epoch(batch)
         return self._chunk(*self._streams("train", batch), place)
 
@@ -134,8 +134,7 @@ def _all(nats: float, count: int, right: int) -> Totals:
 def streams(symbols: NDArray[Any], count: int) -> tuple[Tensor, Tensor]:
     """Inputs and targets (steps, count): contiguous streams that hold every pair of neighbours exactly once.
 
-    The first streams are a step longer if the pairs cannot be shared out evenly; the others end in a step without
-    target.
+    The first streams are a step longer if the pairs cannot be divided evenly; the others end in a step without target.
     """
     pairs = len(symbols) - 1
     count = min(count, pairs)
@@ -150,7 +149,7 @@ def streams(symbols: NDArray[Any], count: int) -> tuple[Tensor, Tensor]:
 
 
 def mikolov(text: bytes) -> bytes:
-    """A text as Mikolov's character files have it: lines without outer blanks, inner blanks as "_"."""
+    """A text in the form of Mikolov's character files: lines without outer blanks, inner blanks as "_"."""
     lines = text.removesuffix(b"\n").split(b"\n")
     return b"".join(line.strip(b" ").replace(b" ", b"_") + b"\n" for line in lines)
 
@@ -162,7 +161,7 @@ def _parts(text: str | Path, valid: float, test: float) -> list[bytes]:
     whole = data.embedded("shakespeare.txt.gz") if text == "shakespeare" else data.read_path(Path(text))
     if not (valid > 0 and test > 0 and valid + test < 1):
         raise InputError(
-            f"`valid` and `test` must be positive shares that leave a rest; got valid={valid}, test={test}. "
+            f"`valid` and `test` must be positive shares with a sum below 1; got valid={valid}, test={test}. "
             "Pass for example valid=0.05, test=0.05."
         )
     ends = [round(len(whole) * (1 - valid - test)), round(len(whole) * (1 - test))]
@@ -178,7 +177,7 @@ def _parts(text: str | Path, valid: float, test: float) -> list[bytes]:
 def _coded(parts: list[bytes]) -> tuple[bytes, dict[Split, NDArray[Any]]]:
     """The sorted bytes that occur, and each part as indices into them."""
     read = [np.frombuffer(part, dtype=np.uint8) for part in parts]
-    found = np.flatnonzero(np.sum([np.bincount(part, minlength=256) for part in read], axis=0))
+    alphabet = np.flatnonzero(np.sum([np.bincount(part, minlength=256) for part in read], axis=0))
     codes = np.zeros(256, dtype=np.uint8)
-    codes[found] = np.arange(len(found))
-    return bytes(found.tolist()), {name: codes[part] for name, part in zip(PARTS, read, strict=True)}
+    codes[alphabet] = np.arange(len(alphabet))
+    return bytes(alphabet.tolist()), {name: codes[part] for name, part in zip(PARTS, read, strict=True)}

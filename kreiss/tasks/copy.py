@@ -22,18 +22,19 @@ CONVENTIONS = {"nnrnn": 2 * LENGTH, "enrnn-text": 2 * LENGTH + 2, "enrnn": 2 * L
 
 
 class Copy(Recall):
-    """Ten symbols of eight, a delay, a cue, ten blanks; the symbols are due after the cue.
+    """Ten symbols from an alphabet of eight, a delay, a cue, ten blanks; the symbols are due after the cue.
 
-    Two conventions of length can be read in print, and losses of one are not those of the other:
+    Two conventions of length are in use, and their losses cannot be compared:
 
     - `nnrnn` (Kerg et al. 2019, A.1): ten symbols, T − 1 blanks, the cue, ten blanks: T + 20 steps. The code of the
-      ENRNN paper's authors has the same.
+      ENRNN paper's authors uses it too.
     - `enrnn-text` (the ENRNN paper, 5.2): one more cue right after the symbols, and T blanks between the two: T + 22
-      steps. The text calls its length T + 20; as it describes the sequence it is two more. `enrnn` is the earlier name
-      of this one.
+      steps. The text gives the length as T + 20, but the sequence it describes is two steps longer. `enrnn` is the
+      earlier name of this convention.
 
-    Inputs are ten symbols (8, blank, cue), targets are 9 classes (8 symbols, blank). The loss is the mean cross-entropy
-    over all steps, the accuracy is that of the last ten. A network without memory reaches 10 ln 8 / steps.
+    There are ten input symbols (8, blank, cue) and 9 target classes (8 symbols, blank). The loss is the mean
+    cross-entropy over all steps, the accuracy is that of the last ten. A network without memory reaches
+    10 ln 8 / steps.
 
     Transfer: with `test_delays` the test set holds further parts at other delays, and their metrics are named after
     them, `accuracy@400`. `Copy(100).at(400)` is the same task at another delay.
@@ -101,8 +102,8 @@ class Copy(Recall):
 
     def sample(self, batch: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Inputs (steps, batch, 10) one-hot in the default dtype and targets (steps, batch), from torch's generator."""
-        made = self._shown(torch.randint(SYMBOLS, (LENGTH, check_size("batch", batch)), generator=generator))
-        return F.one_hot(made.inputs, self.input_size).to(torch.get_default_dtype()), made.targets
+        shown = self._shown(torch.randint(SYMBOLS, (LENGTH, check_size("batch", batch)), generator=generator))
+        return F.one_hot(shown.inputs, self.input_size).to(torch.get_default_dtype()), shown.targets
 
     def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
         yield from super().held_out(split, batch)
@@ -110,7 +111,7 @@ class Copy(Recall):
             yield from self.at(other).held_out(split, batch)
 
     def totals(self, output: Tensor, batch: Batch) -> Totals:
-        """As every recall; those of another delay, known by its length, carry its name."""
+        """As in `Recall`; totals of another delay, recognised by its length, are named after it."""
         delay = len(output) - CONVENTIONS[self.convention]
         name = "" if delay == self.delay else f"@{delay}"
         return {key + name: total for key, total in super().totals(output, batch).items()}

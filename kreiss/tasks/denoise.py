@@ -1,4 +1,4 @@
-"""The denoise task: pick ten symbols out of blanks, whenever they come, and repeat them at the end."""
+"""The denoise task: pick ten symbols out of blanks, wherever they are, and repeat them at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLANK, CUE = 0, SYMBOLS + 2
 
 
 class Denoise(Recall):
-    """Ten symbols of eight at random places among T + 9 blanks, a cue, ten blanks; the symbols are due after the cue.
+    """Ten symbols from eight at random places among T + 9 steps, a cue, ten blanks; the symbols are due after the cue.
 
     T + 20 steps. Symbols are 1 to 8, the blank is 0 and the cue 10, so inputs are one-hot of 11 and targets 10 classes,
     of which 9 is never used: the coding of the thesis' public code, whose parameter counts follow from it. The places

@@ -24,11 +24,11 @@ CORPORA = {"fsdd": corpora.fsdd, "timit": corpora.timit}
 
 @dataclass(frozen=True)
 class Utterances(Batch):
-    """A batch that knows which utterances of the task it holds.
+    """A batch with the indices of its utterances.
 
     Args:
-        members: their numbers in the task.
-        judged: whether their resynthesis is to be judged.
+        members: their indices in the task.
+        judged: whether their resynthesis is to be scored.
     """
 
     members: tuple[int, ...] = ()
@@ -38,7 +38,7 @@ class Utterances(Batch):
 class Frames(Stored):
     """The log-magnitudes of the next frame of a short-time Fourier transform, for every frame of an utterance.
 
-    Sounds are brought to 8 kHz; frames have a periodic Hann window; inputs are `ln max(|X|, floor)` for samples in
+    Sounds are resampled to 8 kHz; frames have a periodic Hann window; inputs are `ln max(|X|, floor)` for samples in
     [−1, 1), not normalised further. The loss is the squared error, averaged over the frequencies and over all frames
     that are not padding. Published values use other scales (scoRNN 1.52 in one paper, 7.36 in another): compare with
     care.
@@ -46,8 +46,8 @@ class Frames(Stored):
     `resynthesise` turns predicted frames into sound with the phases of the original; with `quality` the test metrics
     include SegSNR, STOI and PESQ of that sound (extra `audio`).
 
-    The baseline is measured: the affine map from a frame to the next that is best on the training frames, on the test
-    frames. It is the best linear network without memory.
+    The baseline is measured: the affine map from a frame to the next, fitted on the training frames and evaluated on
+    the test frames. It is the best linear network without memory.
 
     Corpora: `fsdd`, Free Spoken Digits (2,400 / 300 / 300; recordings 0–4 are the test); `timit`, the licensed corpus
     from the user's folder, in SPHERE or RIFF (3,696 / 400 / 192, without the dialect sentences), or a part of it.
@@ -56,11 +56,11 @@ class Frames(Stored):
 
     Args:
         sounds: "fsdd" or "timit".
-        path: folder of the corpus; needed for timit unless it lies in KREISS_DATA/timit.
+        path: folder of the corpus; needed for timit unless it is in KREISS_DATA/timit.
         window: samples per frame.
         hop: samples from frame to frame.
         floor: smallest magnitude.
-        quality: whether the test judges the resynthesised sounds.
+        quality: whether the test scores the resynthesised sounds.
     """
 
     paths: ClassVar = {"path": ()}
@@ -130,7 +130,7 @@ class Frames(Stored):
         return totals
 
     def baseline(self) -> dict[str, float]:
-        """The affine map from frame to frame that is best on the training frames, on the test frames."""
+        """The affine map from frame to frame, fitted on the training frames, evaluated on the test frames."""
         size = self.input_size + 1
         products, answers = np.zeros((size, size)), np.zeros((size, size - 1))
         for x, y in self._pairs("train"):
@@ -145,7 +145,7 @@ class Frames(Stored):
         return sound.resampled(*sound.read_sound(self.files[member]))
 
     def log_magnitudes(self, member: int) -> NDArray[np.float32]:
-        """Frames (T + 1, window/2 + 1) of an utterance; kept, since every epoch needs them."""
+        """Frames (T + 1, window/2 + 1) of an utterance; cached, since every epoch needs them."""
         if member not in self._frames:
             self._frames[member] = self._log(sound.spectrum(self.wave(member), self.window, self.hop))
         return self._frames[member]
@@ -184,11 +184,11 @@ class Frames(Stored):
 
 def _folder(sounds: str, path: str | Path | None) -> Path:
     if path is None and sounds == "timit":
-        found = next((place for place in data.places("timit") if place.is_dir()), None)
-        if found is None:
+        folder = next((place for place in data.places("timit") if place.is_dir()), None)
+        if folder is None:
             raise InputError(
                 "TIMIT is licensed and must be given by its folder; got no `path` and no folder KREISS_DATA/timit. "
                 "Pass path=…, or use sounds='fsdd'."
             )
-        return found
+        return folder
     return data.folder(sounds, path)

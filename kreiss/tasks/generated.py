@@ -15,12 +15,12 @@ from kreiss.tasks.base import Batch, Task
 
 Drawn = tuple[NDArray[Any], ...]
 
-# what numbers are drawn for; the parts never share a stream
+# purposes of random numbers; no two share a stream
 FRESH, FIXED, VALID, TEST, ORDER = range(5)
 
 
 def stream(purpose: int, *key: int) -> np.random.Generator:
-    """The generator of one purpose and key; any two differ, and none depends on what was drawn before."""
+    """The generator of one purpose and key, independent of all others and of earlier draws."""
     return np.random.default_rng([purpose, *(number % 2**64 for number in key)])
 
 
@@ -30,26 +30,26 @@ def _order(count: int, seed: int, epoch: int) -> NDArray[Any]:
 
 
 def shuffled(count: int, seed: int, update: int, batch: int) -> NDArray[Any]:
-    """Which members of a training set of `count` the update takes, the set being shuffled anew in every epoch."""
+    """The members of a training set of `count` in the batch of an update; the set is reshuffled in every epoch."""
     check_size("update", update, minimum=0)
     epoch, place = divmod(update, full_batches(count, batch))
     return _order(count, seed, epoch)[place * batch : (place + 1) * batch]
 
 
 def full_batches(count: int, batch: int) -> int:
-    """Updates of an epoch; what is left after the last full batch waits for another epoch's shuffle."""
+    """Updates per epoch; members left after the last full batch are dropped in that epoch."""
     return max(count // check_size("batch", batch), 1)
 
 
 class Generated(Task):
     """Sequences from a generator.
 
-    A subclass says how to draw the random part of some sequences (`draw`) and how to make a batch of it (`assemble`).
-    Each sequence of a fixed set, training or held out, has a generator of its own, so a set does not depend on the size
-    of the batches it is read in.
+    A subclass defines how to draw the random part of sequences (`draw`) and how to make a batch of it (`assemble`).
+    Each sequence of a fixed set, training or held out, has its own generator, so a set does not depend on the batch
+    size.
 
     Args:
-        sequences: size of a fixed training set, shuffled anew in every epoch; 0 draws fresh data at every update.
+        sequences: size of a fixed training set, reshuffled in every epoch; 0 draws fresh data at every update.
         valid_sequences: size of the validation set.
         test_sequences: size of the test set.
     """
@@ -60,7 +60,7 @@ class Generated(Task):
         self.test_sequences = check_size("test_sequences", test_sequences)
         self._validation: Drawn | None = None
         check_memory("the order of the training set", 8 * self.sequences)
-        check_memory("the validation set", 200 * self.valid_sequences)  # each is drawn by a generator of its own
+        check_memory("the validation set", 200 * self.valid_sequences)  # each drawn by its own generator
 
     @property
     def steps(self) -> int:
@@ -101,7 +101,7 @@ class Generated(Task):
             if split == "test":
                 yield self._fixed((purpose,), range(start, end))
                 continue
-            if self._validation is None:  # asked for again and again, so drawn once
+            if self._validation is None:  # used repeatedly, so drawn once
                 self._validation = self._drawn((purpose,), range(count))
             yield self.assemble(*(part[start:end] for part in self._validation))
 

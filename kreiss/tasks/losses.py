@@ -1,4 +1,4 @@
-"""Losses and totals that several tasks share; padding counts nowhere."""
+"""Losses and totals shared by several tasks; padding is ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from kreiss.tasks.base import Batch, Totals
 
-NO_TARGET = -100  # the class of a step that has none; torch's cross-entropy leaves it out
+NO_TARGET = -100  # the class of a step without target; torch's cross-entropy ignores it
 
 
 def cross_entropy(output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -17,7 +17,7 @@ def cross_entropy(output: Tensor, targets: Tensor, reduction: str = "mean") -> T
 
 
 def surprise(output: Tensor, targets: Tensor) -> tuple[float, int]:
-    """Total cross-entropy in nats, summed in double precision, and how many targets it is of."""
+    """Total cross-entropy in nats, summed in double precision, and the number of targets."""
     return float(cross_entropy(output.double(), targets, "sum")), int((targets != NO_TARGET).sum())
 
 
@@ -28,11 +28,11 @@ def classified(output: Tensor, targets: Tensor) -> Totals:
 
 
 def squared(output: Tensor, batch: Batch) -> tuple[Tensor, int]:
-    """Squared errors, zero in padding, and how many are not padding."""
+    """Squared errors, zero in padding, and the number of those outside it."""
     error = output - batch.targets
     if batch.lengths is None or batch.targets.dim() < 3:  # one answer per sequence has no padding
         return error.square(), error.numel()
     steps = torch.arange(len(output), device=output.device)[:, None]
     valid = steps < batch.lengths.to(output.device)  # (T, B)
-    # padding is left out before squaring: what a network answers there may be anything, even infinite
+    # padding is masked before squaring: outputs there may be anything, even infinite
     return torch.where(valid[..., None], error, 0.0).square(), int(batch.lengths.sum()) * output.shape[-1]

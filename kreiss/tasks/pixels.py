@@ -22,17 +22,17 @@ CLASSES = 10
 
 
 class Pixels(Stored):
-    """One pixel per step, in [0, 1]; the class is asked for at the end.
+    """One pixel per step, in [0, 1]; the class is predicted at the end.
 
     - `digits`: 1,797 images of 8×8 pixels, in the package; 1,437 / 180 / 180 by a fixed shuffle.
     - `mnist`: 28×28 pixels; 50,000 / 10,000 / 10,000, the last 10,000 training images for validation.
-    - the path of a folder with the four IDX files of MNIST's names, such as Fashion-MNIST, split as mnist.
+    - the path of a folder with four IDX files named as those of MNIST, such as Fashion-MNIST; split as mnist.
 
     With `permutation` the pixels come in the order of `numpy.random.RandomState(permutation).permutation(pixels)`, the
-    same for all images: the seed names it. The thesis' permuted MNIST is permutation=100.
+    same for all images. The thesis' permuted MNIST is permutation=100.
 
     The baseline is measured: a network without memory sees the last pixel only, so it is the table of classes for each
-    value of that pixel in the training images (each count plus one), on the test images.
+    value of that pixel in the training images (each count plus one), evaluated on the test images.
 
     Reference: Le, Jaitly, Hinton 2015.
 

@@ -1,4 +1,4 @@
-"""What the tasks that ask for symbols back at the end share: cross-entropy everywhere, accuracy of the recall."""
+"""Shared by the tasks that recall symbols at the end: cross-entropy over all steps, accuracy of the recall."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTH = 10
 
 
 class Recall(Generated):
-    """Ten symbols of eight shown somewhere, due again in the last ten steps.
+    """Ten symbols from an alphabet of eight, to be recalled in the last ten steps.
 
     The loss is the mean cross-entropy over all steps, the accuracy is that of the last ten.
     """

@@ -20,17 +20,17 @@ SMALLEST, LARGEST = 1e-30, 1e30  # single precision ends at 1e-38 and 3e38; squa
 
 
 class Sequence(Stored):
-    """Sequences of a file, with numbers or classes to answer.
+    """Sequences of a file, with numbers or classes to predict.
 
     Formats:
 
-    - `.npz` with `inputs` (N, T) or (N, T, D), `targets` (N, T), (N, T, K), (N,) or (N, K), and perhaps `lengths` (N,);
+    - `.npz` with `inputs` (N, T) or (N, T, D), `targets` (N, T), (N, T, K), (N,) or (N, K), optionally `lengths` (N,);
     - `.npy` with the inputs, and `targets` the path of another with the answers;
     - `.csv`, `.csv.gz` (first line: names) or `.parquet` (extra `parquet`): one row per step; `target` names the
-      columns to answer, `group` the column that says which sequence a row belongs to, all other columns are inputs.
+      columns to predict, `group` the column that identifies the sequence of a row; all other columns are inputs.
 
-    Sequences are shared out between training, validation and test by a fixed shuffle. Fewer than three sequences are
-    cut in windows first, and these are shared out in the order of time. Nothing is ever shuffled within a sequence.
+    Sequences are split into training, validation and test by a fixed shuffle. Fewer than three sequences are cut into
+    windows first, which are split in the order of time. Nothing is ever shuffled within a sequence.
 
     Classification is scored by cross-entropy and accuracy, regression by the squared error, averaged over all answers.
     The baseline is measured on the test part: for regression the affine map from the inputs of a step (the last one,
@@ -40,11 +40,11 @@ class Sequence(Stored):
     Args:
         path: the file.
         targets: file of the answers, with a .npy file.
-        target: columns to answer, separated by commas.
-        group: column that tells sequences apart; without it a table is one sequence.
-        kind: "regression" or "classification"; "auto" takes text and whole numbers for classes.
+        target: columns to predict, separated by commas.
+        group: column that identifies the sequence; without it a table is one sequence.
+        kind: "regression" or "classification"; "auto" treats text and whole numbers as classes.
         answers: "every" step, or the "last" only (in a table, the value in a sequence's last row).
-        window: cut sequences in consecutive windows of at most so many steps; 0 leaves them whole.
+        window: cut sequences into consecutive windows of at most this many steps; 0 leaves them whole.
         valid: share of the sequences that is held out for validation.
         test: share of the sequences that is held out for the test.
         standardise: subtract the mean of each input and divide by its deviation, as measured in the training part.
@@ -72,12 +72,12 @@ class Sequence(Stored):
         check_name("answers", answers, ("every", "last"))
         self.answers = "last" if answers == "last" else "every"
         every = self.answers == "every"
-        found = load(Path(path), Path(targets) if targets else None, target, group, every)
+        loaded = load(Path(path), Path(targets) if targets else None, target, group, every)
         if window and not every:
             raise InputError('`window` needs an answer at every step; got answers="last". Leave one of them out.')
         self.path, self.targets, self.target, self.group = path, targets, target, group
         self.window, self.valid, self.test, self.standardise = window, valid, test, standardise
-        self.sequences, self.splits = _shared_out(found, check_size("window", window, minimum=0), valid, test)
+        self.sequences, self.splits = _shared_out(loaded, check_size("window", window, minimum=0), valid, test)
         self._set_inputs()
         self._set_asked(kind)
 
@@ -85,7 +85,7 @@ class Sequence(Stored):
         return [Path(file) for file in (self.path, self.targets) if file]
 
     def _set_inputs(self) -> None:
-        """Standardise the inputs, if that is wished."""
+        """Standardise the inputs, if set."""
         steps = np.concatenate([self.sequences.inputs[member] for member in self.splits["train"]]).astype(np.float64)
         self.input_size = steps.shape[1]
         self.mean: NDArray[Any] = np.zeros(self.input_size)
@@ -164,7 +164,7 @@ class Sequence(Stored):
 def _spread(steps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Mean and deviation of each column, 1 for that of a constant.
 
-    Columns are brought to the size of 1 by a power of two, which is exact: squares of 1e300 or 1e-300 are not numbers.
+    Columns are first scaled to about 1 by a power of two, which is exact: squares of 1e300 overflow.
     """
     unit = 2.0 ** (np.frexp(np.abs(steps).max(0))[1] - 1)
     deviation = (steps / unit).std(0)
@@ -188,29 +188,30 @@ def _padded(parts: list[NDArray[Any]], value: float) -> Tensor:
 
 
 def _shared_out(
-    found: Sequences, window: int, valid: float, test: float
+    sequences: Sequences, window: int, valid: float, test: float
 ) -> tuple[Sequences, dict[Split, NDArray[Any]]]:
-    """Windows, and which of them each part holds: windows of one sequence stay together if there are three or more."""
+    """Windows and their split; windows of one sequence stay together if there are three sequences or more."""
     if not (valid > 0 and test > 0 and valid + test < 1):
         raise InputError(
-            f"`valid` and `test` must be positive shares that leave a rest; got valid={valid}, test={test}. "
+            f"`valid` and `test` must be positive shares with a sum below 1; got valid={valid}, test={test}. "
             "Pass for example valid=0.1, test=0.1."
         )
-    count = len(found.inputs)
+    count = len(sequences.inputs)
     if count < 3 and not window:
         raise InputError(
             f"fewer than three sequences must be cut in windows; got {count}. "
             "Pass window=…, or name the column that tells sequences apart with group=…."
         )
     if not window:
-        return found, divided(count, valid, test)
+        return sequences, divided(count, valid, test)
     cut = [
         (owner, slice(start, start + window))
-        for owner, part in enumerate(found.inputs)
+        for owner, part in enumerate(sequences.inputs)
         for start in range(0, len(part), window)
     ]
     windows = Sequences(
-        [found.inputs[owner][steps] for owner, steps in cut], [found.targets[owner][steps] for owner, steps in cut]
+        [sequences.inputs[owner][steps] for owner, steps in cut],
+        [sequences.targets[owner][steps] for owner, steps in cut],
     )
     if count < 3:
         return windows, in_order(np.arange(len(cut)), valid, test)

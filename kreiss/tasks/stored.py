@@ -37,15 +37,15 @@ def in_order(order: NDArray[Any], valid: float, test: float) -> dict[Split, NDAr
 class Stored(Task):
     """A finite set of sequences.
 
-    An epoch takes all full batches of a shuffle that depends on (seed, epoch) alone; what is left over after the last
-    full batch waits for another epoch, as with `drop_last` of torch's loader.
+    An epoch takes all full batches of a shuffle that depends on (seed, epoch) alone; members left after the last
+    full batch are dropped in that epoch, as with `drop_last` of torch's loader.
     """
 
     splits: dict[Split, NDArray[Any]]  # the members of each part
 
     @abstractmethod
     def assemble(self, members: NDArray[Any]) -> Batch:
-        """The sequences with these numbers."""
+        """The sequences with these indices."""
 
     def updates_per_epoch(self, batch: int) -> int:
         return full_batches(len(self.splits["train"]), batch)

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that decides how a run goes on, in one file that is whole or not there.
+"""Checkpoints: everything needed to resume a run, in one file that is written atomically.
 
 `last.safetensors` is the newest, `previous.safetensors` the one before it. A checkpoint holds the model with its base
 points and latches, the best model so far, the moments of the optimiser, the schedule, every generator of random
@@ -37,8 +37,8 @@ OPTIMISER = "optimiser."  # prefix of its moments
 class Checkpoints:
     """The two checkpoints of a run, and whether the last one is known to be good.
 
-    A checkpoint is good once an update that was made from it had a finite loss and finite gradients. Only a good one
-    takes the place of the previous one, so there is one to return to when the last turns out to have diverged.
+    A checkpoint is good once an update from it had a finite loss and finite gradients. Only a good one replaces the
+    previous one, so that there is one to return to if the last has diverged.
 
     Args:
         folder: of the run.
@@ -50,7 +50,7 @@ class Checkpoints:
         self.good = False
 
     def write(self, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
-        """Put a checkpoint in the place of the last one, which becomes the previous one if it is good."""
+        """Replace the last checkpoint, which becomes the previous one if it is good."""
         last = self.folder / LAST
         if self.good and last.exists():
             _name_again(last, self.folder / PREVIOUS)
@@ -58,7 +58,7 @@ class Checkpoints:
         self.update, self.good = content["updates"], False
 
     def proven(self) -> None:
-        """An update went well."""
+        """Note that an update from the last checkpoint was finite."""
         self.good = self.update is not None
 
     def words(self) -> str:
@@ -76,12 +76,12 @@ class Checkpoints:
 
 
 def return_to_previous(folder: Path) -> None:
-    """Let the previous checkpoint be the last one too; what came after it is abandoned."""
+    """Make the previous checkpoint the last one too; later updates are abandoned."""
     _name_again(folder / PREVIOUS, folder / LAST)
 
 
 def _name_again(path: Path, other: Path) -> None:
-    """A second name for a checkpoint, so that at no moment there is none."""
+    """Give a checkpoint a second name, so that there is one at any time."""
     partial = files.partial_name(other)
     try:
         partial.unlink(missing_ok=True)
@@ -135,34 +135,34 @@ def check_model(
 ) -> None:
     """Raise if a checkpoint is not of this model."""
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    kept = {name: tensor.shape for name, tensor in part(tensors, MODEL).items()}
-    if shapes != kept or _asked(described.get("model")) != _asked(content.get("model")):
+    stored = {name: tensor.shape for name, tensor in part(tensors, MODEL).items()}
+    if shapes != stored or _asked(described.get("model")) != _asked(content.get("model")):
         raise InputError(
             "the model of a run must stay as it is; got another one. Pass the same model, or start a new run."
         )
 
 
 def _asked(description: Any) -> Any:
-    """What was asked for when a model was made, without what followed from it."""
+    """The requested part of a model's description, without what follows from it."""
     if not isinstance(description, dict):
         return list(description) if isinstance(description, tuple) else description
     return {name: _asked(part) for name, part in description.items() if name not in ("sets", "fixed")}
 
 
 def earlier_best(folder: Path, content: dict[str, Any], metric: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The best validation of a run whose checkpoint is of a version that did not hold it."""
+    """The best validation of a run whose checkpoint is of a version that did not store it."""
     path = folder / BEST
-    tensors, found = files.read_tensors(path)
-    if found["update"] > content["updates"] or found["metrics"].get(metric) != content["best"]:
+    tensors, best = files.read_tensors(path)
+    if best["update"] > content["updates"] or best["metrics"].get(metric) != content["best"]:
         raise RunError(
             f"`{path}` must hold the best validation up to update {content['updates']}, of {metric} "
-            f"{content['best']:.6g}; got that of update {found['update']}. Put its own file back."
+            f"{content['best']:.6g}; got that of update {best['update']}. Restore the run's own file."
         )
-    return tensors, {"update": found["update"], "metrics": found["metrics"]}
+    return tensors, {"update": best["update"], "metrics": best["metrics"]}
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
+    """Remove partial files of a killed process."""
     for path in folder.glob(".*.partial"):
         path.unlink(missing_ok=True)
 
@@ -171,7 +171,7 @@ def sweep(folder: Path) -> None:
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The moments as tensors, and numbers that are no tensors."""
+    """The moments as tensors, and the values that are not tensors."""
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
     for index, moments in optimiser.state_dict()["state"].items():
@@ -181,7 +181,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """Put moments back; learning rates and the like stay as the settings say."""
+    """Restore the moments; learning rates and other options stay those of the settings."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *numbers.items()]:
         if re.match(r"optimiser\.\d+\.", key):
@@ -196,7 +196,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
 
 @contextmanager
 def own_generators(seed: int, device: torch.device) -> Iterator[None]:
-    """All global generators seeded for a run, and afterwards as they were before it."""
+    """Seed all global generators for a run, and restore them afterwards."""
     python, array = random.getstate(), np.random.get_state(legacy=True)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         random.seed(seed)
@@ -213,8 +213,8 @@ def generators(gather: Callable[[Tensor], list[Tensor]]) -> tuple[dict[str, Tens
     """All global generators of random numbers: torch's of every process, Python's, NumPy's."""
     tensors = {f"generator.torch.{rank}": state.cpu() for rank, state in enumerate(gather(torch.get_rng_state()))}
     if torch.cuda.is_initialized():
-        found = gather(torch.cuda.get_rng_state())
-        tensors |= {f"generator.cuda.{rank}": state.cpu() for rank, state in enumerate(found)}
+        states = gather(torch.cuda.get_rng_state())
+        tensors |= {f"generator.cuda.{rank}": state.cpu() for rank, state in enumerate(states)}
     version, internal, gauss = random.getstate()
     numbers: dict[str, Any] = {"python": [version, list(internal), gauss]}
     name, keys, *rest = np.random.get_state(legacy=True)
@@ -223,7 +223,7 @@ def generators(gather: Callable[[Tensor], list[Tensor]]) -> tuple[dict[str, Tens
 
 
 def restore_generators(tensors: dict[str, Tensor], numbers: dict[str, Any], rank: int) -> None:
-    """Set all global generators; a process that was not there then keeps the one it was seeded with."""
+    """Restore all global generators; a process without a saved state keeps its seeded one."""
     if f"generator.torch.{rank}" in tensors:
         torch.set_rng_state(tensors[f"generator.torch.{rank}"])
     if f"generator.cuda.{rank}" in tensors and torch.cuda.is_available():
@@ -238,7 +238,7 @@ def restore_generators(tensors: dict[str, Tensor], numbers: dict[str, Any], rank
 
 
 def flat_state(state: Any, tensors: dict[str, Tensor]) -> Any:
-    """The shape of a state in JSON; its tensors go into `tensors` under the names that stand there."""
+    """The structure of a state in JSON; its tensors go into `tensors` under the names in it."""
     if isinstance(state, Tensor):
         name = f"state.{len(tensors)}"
         tensors[name] = state
@@ -257,15 +257,15 @@ def flat_state(state: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def full_state(found: Any, tensors: dict[str, Tensor]) -> Any:
-    """The state that `flat_state` took apart."""
+    """The inverse of `flat_state`."""
     if isinstance(found, str):
         return tensors[found]
     if isinstance(found, dict):
         ((kind, parts),) = found.items()
         if kind == "dict":
             return {key: full_state(part, tensors) for key, part in parts.items()}
-        made = [full_state(part, tensors) for part in parts]
-        return tuple(made) if kind == "tuple" else made
+        members = [full_state(part, tensors) for part in parts]
+        return tuple(members) if kind == "tuple" else members
     return None
 
 

@@ -28,10 +28,10 @@ from kreiss.settings import (
 from kreiss.tasks import TASKS
 
 LARGEST_FILE = 10**6  # bytes of a file of settings
-DEEPEST, MOST = 20, 10_000  # levels and values in it, aliases written out
+DEEPEST, MOST = 20, 10_000  # levels and values in it, aliases expanded
 
 
-# section, name that recorded settings had before, that of today
+# section, former name in recorded settings, current name
 FORMER = (("optimiser", "radius", "radius_penalty"),)
 
 
@@ -39,12 +39,12 @@ FORMER = (("optimiser", "radius", "radius_penalty"),)
 
 
 def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | None = None) -> Config:
-    """The settings of several sources, each stronger than those before it.
+    """The settings of several sources, each overriding those before it.
 
     Args:
         sources: settings by nested, dotted or short names.
-        given: what is known of an object of the user's, by "task" or "model", instead of what the sources say of it;
-            it need not be buildable.
+        given: settings of a task or model passed as an object, by "task" or "model"; they replace those of the sources
+            and need not be buildable.
     """
     names: dict[str, Any] = {}
     for source in sources:
@@ -81,55 +81,55 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
 
 def dotted(source: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested, dotted and short names as dotted ones; dashes as underscores."""
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for key, value in source.items():
         name = prefix + str(key).replace("-", "_")
         if isinstance(value, Mapping):
-            found.update(dotted(value, f"{name}."))
+            names.update(dotted(value, f"{name}."))
         else:
-            found[SHORT.get(name, name)] = value
-    return found
+            names[SHORT.get(name, name)] = value
+    return names
 
 
 def _check_names(names: Mapping[str, Any]) -> None:
-    """Raise for a name that no section knows, with the nearest one that is known."""
+    """Raise for an unknown name, with the closest match."""
     known = [name for name in Config.model_fields if name not in SECTIONS] + [*SHORT]
     for section in SECTIONS:
         known += [f"{section}.{name}" for name in _fields(section)]
     for name in names:
-        if name not in known and name.rpartition(".")[0] not in ("task", "model"):  # whose options their class checks
+        if name not in known and name.rpartition(".")[0] not in ("task", "model"):  # their classes check these
             raise _unknown(name, known)
 
 
 def _unknown(name: str, known: list[str]) -> InputError:
     section, _, key = name.partition(".")
-    own = [] if section in SECTIONS else [f"task.{key}", f"model.{key}"]  # options that only their class knows
+    own = [] if section in SECTIONS else [f"task.{key}", f"model.{key}"]  # options of a class
     close = difflib.get_close_matches(name, known + own, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return InputError(f"unknown setting {name!r}.{hint} `kreiss show config` lists all of them.")
 
 
 def _fields(section: str) -> dict[str, Any]:
-    """The fields of a section, of every network's where they differ."""
+    """The fields of a section; for the model, those of every network."""
     if section == "model":
         return {name: field for cls in NETWORKS.values() for name, field in cls.Settings.model_fields.items()}
     kind: Any = Config.model_fields[section].annotation
     return dict(kind.model_fields)
 
 
-def _task(given: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a task with its own options in their types."""
-    name = given.setdefault("name", TaskSection.model_fields["name"].default)
+def _task(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a task, with its own options in their types."""
+    name = settings.setdefault("name", TaskSection.model_fields["name"].default)
     check_name("task", name, TASKS)
-    return _typed("task", given, options_of(TASKS[name]), TaskSection)
+    return _typed("task", settings, options_of(TASKS[name]), TaskSection)
 
 
-def _model(given: dict[str, Any]) -> NetworkSettings:
+def _model(settings: dict[str, Any]) -> NetworkSettings:
     """Settings of a network, in the section of its kind."""
-    name = given.setdefault("name", RecurrentSettings.model_fields["name"].default)
+    name = settings.setdefault("name", RecurrentSettings.model_fields["name"].default)
     check_name("model", name, NETWORKS)
     network = NETWORKS[name]
-    typed = _typed("model", given, network.options(name), network.Settings)
+    typed = _typed("model", settings, network.options(name), network.Settings)
     try:
         return network.Settings.model_validate(typed)
     except ValidationError as error:
@@ -137,19 +137,19 @@ def _model(given: dict[str, Any]) -> NetworkSettings:
 
 
 def _given_model(known: dict[str, Any]) -> NetworkSettings:
-    """What is known of a given model: all settings of its network, or what there is."""
+    """Settings of a model passed as an object: all of its network's, or those that are known."""
     kind = NETWORKS[known["name"]].Settings if known["name"] in NETWORKS else RecurrentSettings
     return (kind if kind.model_fields.keys() <= known.keys() else GivenModel)(**known)
 
 
-def _typed(section: str, given: dict[str, Any], known: dict[str, Option], kind: type[Section]) -> dict[str, Any]:
-    """`given` with the options that are not fields of the section in their types; an error for unknown ones."""
+def _typed(section: str, settings: dict[str, Any], known: dict[str, Option], kind: type[Section]) -> dict[str, Any]:
+    """`settings` with the options that are not fields of the section in their types; an error for unknown ones."""
     fields = kind.model_fields
-    for key in given:
+    for key in settings:
         if key not in known and key not in fields:
             raise _unknown(f"{section}.{key}", [f"{section}.{other}" for other in (*known, *fields)])
-    special = {key: value for key, value in given.items() if key not in fields}
-    return {**given, **typed_options(section, special, known)}
+    special = {key: value for key, value in settings.items() if key not in fields}
+    return {**settings, **typed_options(section, special, known)}
 
 
 def own_options(section: Section) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """The settings of a YAML or TOML file; neither can run code."""
     text = _text(path)
     try:
-        found = _toml(path, text) if path.suffix == ".toml" else _yaml(path, text)
+        settings = _toml(path, text) if path.suffix == ".toml" else _yaml(path, text)
     except InputError:
         raise
     except RecursionError:  # of a parser
@@ -174,11 +174,11 @@ def read_settings(path: Path) -> dict[str, Any]:
         plain = not isinstance(error, (tomllib.TOMLDecodeError, yaml.YAMLError))
         where = "a number or date is out of range" if plain else " ".join(str(error).split())
         raise InputError(f"`{path}` must be {kind}; got a file that is not: {where}. Correct it.") from error
-    if found is not None and not isinstance(found, dict):
+    if settings is not None and not isinstance(settings, dict):
         raise InputError(
-            f"`{path}` must hold names and values; got a {type(found).__name__}. Write `name: value` lines."
+            f"`{path}` must hold names and values; got a {type(settings).__name__}. Write `name: value` lines."
         )
-    return found or {}
+    return settings or {}
 
 
 def _text(path: Path) -> str:
@@ -194,21 +194,21 @@ def _text(path: Path) -> str:
 
 
 def _toml(path: Path, text: str) -> Any:
-    found = tomllib.loads(text)
-    _check_amount(path, found)
-    return found
+    settings = tomllib.loads(text)
+    _check_amount(path, settings)
+    return settings
 
 
 def _yaml(path: Path, text: str) -> Any:
     loader = yaml.SafeLoader(text)
     node = loader.get_single_node()
-    _check_amount(path, node)  # before its aliases are written out
+    _check_amount(path, node)  # before its aliases are expanded
     return None if node is None else loader.construct_document(node)
 
 
-def _check_amount(path: Path, found: Any) -> None:
-    """Raise for settings nested too deeply or too many; aliases of YAML can make either of a few lines."""
-    waiting, count = [(found, 0)], 0
+def _check_amount(path: Path, root: Any) -> None:
+    """Raise for settings that are too many or too deep; a few lines of YAML with aliases can be either."""
+    waiting, count = [(root, 0)], 0
     while waiting:
         value, depth = waiting.pop()
         inside = _parts(value)
@@ -240,8 +240,8 @@ def _why(error: Exception) -> str:
 
 def plain(config: Config) -> dict[str, Any]:
     """All settings as plain values."""
-    found: dict[str, Any] = json.loads(config.model_dump_json())
-    return found
+    settings: dict[str, Any] = json.loads(config.model_dump_json())
+    return settings
 
 
 def written(config: Config) -> str:
@@ -250,12 +250,12 @@ def written(config: Config) -> str:
 
 
 def up_to_date(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Settings that an earlier version recorded, under the names of today."""
+    """Settings that an earlier version recorded, under their current names."""
     return _renamed(recorded, FORMER)
 
 
 def as_first_named(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings under the names that they first had, which the keys of recorded results are made of."""
+    """Settings under their original names, from which the keys of recorded results are computed."""
     return _renamed(settings, tuple((section, today, former) for section, former, today in FORMER))
 
 
@@ -268,7 +268,7 @@ def _renamed(settings: dict[str, Any], names: tuple[tuple[str, str, str], ...]) 
 
 
 def words(tokens: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
-    """Plain words of a command line, and what stands behind `--name value`, `--name=value` and bare `--name`."""
+    """Plain words of a command line, and the settings in `--name value`, `--name=value` and bare `--name`."""
     plain: list[str] = []
     settings: dict[str, Any] = {}
     rest = list(tokens)
@@ -285,7 +285,7 @@ def words(tokens: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
 
 
 def scalar(text: str) -> Any:
-    """A word of the command line as number, truth value, nothing, list, or itself."""
+    """A word of the command line as number, boolean, None, list or text."""
     try:
         return {"true": True, "false": False, "null": None, "none": None}[text.lower()]
     except KeyError:

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line, plain lines, JSON lines, or nothing."""
+"""Progress of a run on the terminal: a live line, plain lines, JSON lines, or nothing."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kreiss.training.config import written
 from kreiss.training.learner import Now
 
 REFRESH = 0.2  # seconds; drawing a line costs milliseconds
-GLANCE = 5.0  # seconds between looks at the spectrum, which costs an eigendecomposition
-GLANCE_SHARE = 0.02  # of the time, at most
+GLANCE = 5.0  # seconds between spectra, each an eigendecomposition
+GLANCE_SHARE = 0.02  # of the run time, at most
 SAY = 10.0  # seconds between plain lines
 
 
 class Display:
-    """Says nothing; the others are made from it.
+    """Shows nothing; the base class of the others.
 
     Args:
         steps: updates of the whole run.
         metric: name of the task's own metric.
         baseline: that metric without memory.
-        glance: gives the spectrum in numbers.
+        glance: gives summary statistics of the spectrum.
     """
 
     def __init__(self, steps: int, metric: str, baseline: float | None, glance: Callable[[], dict[str, float]]) -> None:
@@ -39,7 +39,7 @@ class Display:
         self.glance = glance
 
     def start(self, config: Config, where: str, update: int) -> None:
-        """The run begins, or goes on at `update`."""
+        """The run starts, or resumes at `update`."""
 
     def show(self, now: Now) -> None:
         """An update was made; called for every one, so it must cost next to nothing."""
@@ -48,10 +48,10 @@ class Display:
         """A record was written."""
 
     def say(self, text: str) -> None:
-        """A sentence for the person."""
+        """A message to the user."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """The run has ended."""
 
 
 class JsonLines(Display):
@@ -71,7 +71,7 @@ class JsonLines(Display):
 
 
 class Plain(Display):
-    """A line now and then, for files and pipes."""
+    """Occasional lines, for files and pipes."""
 
     console: Console
     tells_settings = True
@@ -99,7 +99,7 @@ class Plain(Display):
 class Live(Plain):
     """A progress bar with rate, time left and loss; below it the metric against its baseline and the spectrum.
 
-    These two are measured less often than the loss, so each says the update that it belongs to.
+    These two are measured less often than the loss, so each shows the update it is from.
     """
 
     _shown = 0.0
@@ -189,7 +189,7 @@ def spectrum_words(numbers: dict[str, float]) -> str:
 
 
 def at_update(words: str, update: int) -> str:
-    """ "|λ| 0.98 0.99 1  departure 0.3 at update 40"; nothing of nothing."""
+    """ "|λ| 0.98 0.99 1  departure 0.3 at update 40"; empty for no words."""
     return f"{words} at update {update}" if words else ""
 
 

@@ -1,4 +1,4 @@
-"""Several processes that train one model: each works on its columns of the same batch (`torchrun`)."""
+"""Training by several processes (`torchrun`): each works on its sequences of the same batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def wrapped(self, model: nn.Module) -> nn.Module:
@@ -46,14 +46,14 @@ class Processes:
         return DistributedDataParallel(model, device_ids=places, broadcast_buffers=False)
 
     def sum(self, *values: Tensor | float) -> list[float]:
-        """Sums over processes of some numbers, in one message; one wait for the device."""
+        """Sums of numbers over processes, in one message and one synchronisation of the device."""
         packed = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=self.device).detach() for v in values])
         if self.count > 1:
             distributed.all_reduce(packed)
         return packed.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
+        """Whether the flag is set in any process."""
         return flag if self.count == 1 else bool(self.sum(float(flag))[0])
 
     def of_first(self, value: float) -> float:
@@ -69,12 +69,12 @@ class Processes:
         if self.count == 1:
             return [tensor]
         here = tensor.to(self.device).contiguous()
-        found = [torch.empty_like(here) for _ in range(self.count)]
-        distributed.all_gather(found, here)
-        return found
+        copies = [torch.empty_like(here) for _ in range(self.count)]
+        distributed.all_gather(copies, here)
+        return copies
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait for all processes."""
         if self.count > 1:
             distributed.barrier()
 
@@ -111,7 +111,7 @@ def pieces(batch: Batch, count: int, answers: str) -> list[Batch]:
 
 
 def terms(batch: Batch, answers: str) -> int:
-    """How many terms the mean loss of a batch has, so that means of pieces can be put together."""
+    """How many terms the mean loss of a batch has, so that means of pieces can be combined."""
     if batch.lengths is not None and answers == "every":
         return int(batch.lengths.sum())
     if batch.targets.is_floating_point():

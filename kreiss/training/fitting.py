@@ -1,4 +1,4 @@
-"""`kreiss.fit`: a run from its settings to its tested result, with a folder that survives anything."""
+"""`kreiss.fit`: a run from its settings to its test metrics, in a folder from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def fit(
     show: str = "auto",
     **more: Any,
 ) -> Run:
-    """Train a model on a task and test it once, at its best validation.
+    """Train a model on a task and test its best checkpoint once.
 
     Args:
-        model: a name of the registry; a layer, which gets a readout; a `RecurrentNetwork`; or any module called as
+        model: a registered name; a layer, which gets a readout; a `RecurrentNetwork`; or any module called as
             `model(inputs, state, lengths)` that returns outputs and state.
         task: a name, or a task.
         settings: settings by dotted or short name, as on the command line: {"optimiser.clip_norm": 1, "steps": 500}.
         out: folder of the run; without one nothing is written.
-        resume: continue the run that `out` holds, with this model and task.
+        resume: resume the run in `out`, with this model and task.
         repair: when resuming, as in `kreiss resume --repair`.
         show: "auto", "live", "plain", "json" or "quiet".
         more: settings with short names: lr=1e-3, steps=500.
@@ -64,19 +64,23 @@ def fit(
     """
     folder = None if out is None else Path(out)
     if resume and folder is None:
-        raise InputError("`out` must be the folder of the run to go on with; got out=None. Pass it.")
-    given: dict[str, Any] = {}
-    found = resumption(folder, repair=repair) if resume and folder else None
-    sources: list[Mapping[str, Any]] = [found.settings] if found else []
+        raise InputError("`out` must be the folder of the run to resume; got out=None. Pass it.")
+    known: dict[str, Any] = {}
+    resumed = resumption(folder, repair=repair) if resume and folder else None
+    sources: list[Mapping[str, Any]] = [resumed.settings] if resumed else []
     if isinstance(task, Task):
-        given["task"] = task_section(task)
+        known["task"] = task_section(task)
     if isinstance(model, nn.Module):
-        given["model"] = settings_of(model)
+        known["model"] = settings_of(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
-    config = resolved(*sources, names, settings or {}, more, given=given)
-    made = task if isinstance(task, Task) else make_task(config)
-    network = with_readout(model, made, config.seed) if isinstance(model, nn.Module) else make_network(config, made)
-    return _run(config, folder, network, made, show, found)
+    config = resolved(*sources, names, settings or {}, more, given=known)
+    built_task = task if isinstance(task, Task) else make_task(config)
+    network = (
+        with_readout(model, built_task, config.seed)
+        if isinstance(model, nn.Module)
+        else make_network(config, built_task)
+    )
+    return _run(config, folder, network, built_task, show, resumed)
 
 
 def resume(
@@ -87,25 +91,25 @@ def resume(
     repair: bool = False,
     show: str = "auto",
 ) -> Run:
-    """Continue a run, bit for bit on a CPU as if it had never stopped; from update 0 if it has no checkpoint yet.
+    """Resume a run, bit for bit on a CPU as if it had never stopped; from update 0 if it has no checkpoint yet.
 
     Args:
         folder: of the run.
-        settings: what is to be different from now on, such as more steps; task, model, seed, batch and the optimiser's
-            name stay.
+        settings: settings to change, such as more steps; task, model, seed, batch and the optimiser's name cannot be
+            changed.
         which: the "last" checkpoint or the "previous" one.
-        repair: leave out records that are damaged, and take settings that are from the checkpoint.
+        repair: drop damaged records and restore damaged settings from the checkpoint.
         show: as in `fit`.
     """
-    found = resumption(folder, which, repair)
-    before = resolved(found.settings)
-    config = resolved(found.settings, settings or {})
+    resumed = resumption(folder, which, repair)
+    before = resolved(resumed.settings)
+    config = resolved(resumed.settings, settings or {})
     same = {"task": same_but_for_paths(config.task, before.task), "model": config.model == before.model}
     for section in (section for section in same if not same[section]):
         raise InputError(f"the {section} of a run must stay as it is; got other settings for it. Start a new run.")
     check_there(folder, config)
     task = make_task(config)
-    return _run(config, folder, make_network(config, task), task, show, found)
+    return _run(config, folder, make_network(config, task), task, show, resumed)
 
 
 def run(
@@ -118,24 +122,24 @@ def run(
     resume: bool = False,
     which: str = "last",
 ) -> Run:
-    """Train `model` by the settings, in the folder `out`."""
+    """Train `model` with these settings, in the folder `out`."""
     return _run(config, out, model, task, show, resumption(out, which) if resume and out is not None else None)
 
 
-def _run(config: Config, out: Path | None, model: nn.Module, task: Task, show: str, found: Resumption | None) -> Run:
+def _run(config: Config, out: Path | None, model: nn.Module, task: Task, show: str, resumed: Resumption | None) -> Run:
     config = planned(config, task)
-    if found is not None:
-        check_changes(found.settings, config)
+    if resumed is not None:
+        check_changes(resumed.settings, config)
     device = device_named(config.device)
     check_trackers(config)
     task.check_packages()
-    if found is not None:
-        check_same(found.folder, task, found.about)
+    if resumed is not None:
+        check_same(resumed.folder, task, resumed.about)
     check_room(config, model, task)
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:
             learner = Supervised(model.to(device), task, config, processes)
-            return Session(config, out, learner, processes, show, found).go(interruption)
+            return Session(config, out, learner, processes, show, resumed).go(interruption)
         finally:
             processes.close()

@@ -1,4 +1,4 @@
-"""Numbers that are not finite stop a run, or are stepped over; Ctrl-C ends it between two updates."""
+"""Non-finite numbers stop a run or skip an update; Ctrl-C ends it between two updates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from kreiss.errors import Diverged
 
-MANY = 100  # skipped updates in a row after which nothing good is to be expected
-HALVINGS = 40  # of fp16's scale, from 2¹⁶ to below the smallest number that fp16 has: nothing is left to lower
+MANY = 100  # skipped updates in a row after which a run has diverged
+HALVINGS = 40  # of fp16's loss scale, from 2¹⁶ to below the smallest fp16 number
 
 
 class Guard:
@@ -46,9 +46,9 @@ class Guard:
             update: its number, from 1.
             loss: training loss.
             norm: of all gradients together.
-            model: whose gradients are looked through for the first that is not finite.
-            last_good: says where the last good checkpoint lies.
-            scaled: whether a scaler looks at the gradients too, steps over those that overflow, and halves its scale.
+            model: searched for the first gradient that is not finite.
+            last_good: says where the last good checkpoint is.
+            scaled: whether a gradient scaler also skips updates that overflow, and halves its scale.
         """
         if math.isfinite(loss) and math.isfinite(norm):
             self.in_a_row = 0
@@ -70,7 +70,7 @@ class Guard:
 
 @contextmanager
 def computable(update: int, last_good: Callable[[], str]) -> Iterator[None]:
-    """Says that a run diverged when its weights are so large that a matrix made of them cannot be inverted."""
+    """Report divergence when weights are so large that a matrix made of them cannot be inverted."""
     try:
         yield
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def computable(update: int, last_good: Callable[[], str]) -> Iterator[None]:
 
 
 def check_finite(named: Iterable[tuple[str, Tensor]], update: int, last_good: Callable[[], str]) -> None:
-    """Raise if weights or moments of the optimiser are not finite: they would never become so again."""
+    """Raise if weights or moments of the optimiser are not finite: they would stay so."""
     for name, tensor in named:
         if not torch.isfinite(tensor).all():
             raise Diverged(
@@ -98,7 +98,7 @@ def _gradient(model: nn.Module, norm: float) -> str:
 
 
 class Interruption:
-    """Turns the first Ctrl-C or SIGTERM into a flag, so that no update is cut in two; a second one is as ever."""
+    """Turns the first Ctrl-C or SIGTERM into a flag, so that no update is cut in two; a second one acts as usual."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -1,8 +1,8 @@
-"""Records on disk: one line of JSON each, with a checksum, only ever appended to.
+"""Records on disk: one line of JSON each, with a checksum, append-only.
 
-A journal starts with an event that names its run. When the run is resumed, another event says from which update, and
-how many records with which checksum count up to there: lines that were half-written or abandoned before it are then
-known not to matter, and lines that are missing are known to be.
+A journal starts with an event that names its run. When the run is resumed, another event gives the update, and the
+number and checksum of the records up to there: half-written and abandoned lines before it are then known to be
+irrelevant, and missing lines are detected.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Journal:
         self._file: int | None = None
 
     def start(self) -> None:
-        """Begin; whatever stands in the file already does not count."""
+        """Start; what is already in the file no longer counts."""
         self.tally = Tally()
         self._write({"event": "started", "run": self.run})
 
     def resume(self, update: int, records: list[Record], damage: list[str] | None = None) -> None:
-        """Continue after `update` with these records; what was damaged before is noted."""
+        """Resume after `update` with these records; earlier damage is noted."""
         self.tally = Tally(records)
         event = {"event": "resumed", "update": update, "run": self.run, "records": self.tally.said()}
         self._write({**event, "damage": damage} if damage else event)
@@ -76,12 +76,12 @@ class Journal:
             files.write_all(self.open(), (sealed(content) + "\n").encode())
         except OSError as error:
             raise RunError(
-                f"`{self.path}` could not be written: {error.strerror}. What is in it is whole; make "
-                f"room and resume with `kreiss resume {self.path.parent}`."
+                f"`{self.path}` could not be written: {error.strerror}. Its records are intact; free "
+                f"disk space and resume with `kreiss resume {self.path.parent}`."
             ) from error
 
     def open(self) -> int:
-        """The open file; half a line that a killed process left is ended, so that what follows starts on its own."""
+        """The open file; a partial line that a killed process left is ended first."""
         if self._file is None:
             self._file = files.open_plain(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             if os.fstat(self._file).st_size:
@@ -91,16 +91,16 @@ class Journal:
         return self._file
 
     def sync(self) -> None:
-        """Make the records outlast a power cut; before the checkpoint that comes after them."""
+        """Make the records survive a power failure; called before the next checkpoint."""
         if self._file is None:
             return
         try:
             os.fsync(self._file)
         except OSError as error:
-            raise RunError(f"`{self.path}` could not be written: {error.strerror}. Make room for it.") from error
+            raise RunError(f"`{self.path}` could not be written: {error.strerror}. Free disk space.") from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -115,7 +115,7 @@ class Found:
 
     Attributes:
         records: as if the run had never been interrupted.
-        damage: one clause for each place that is not as it was written.
+        damage: one clause for each damaged place.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -123,34 +123,34 @@ class Found:
 
 
 def read_journal(path: Path, run: str | None = ANY) -> Found:
-    """The records of a file, and what is wrong with it; an unfinished last line is not, since processes are killed.
+    """The records of a file, and its damage; an unfinished last line is none, since processes are killed.
 
     Args:
-        path: the file; none is the same as an empty one.
+        path: the file; a missing one counts as empty.
         run: identity that the file must have.
     """
-    found, own, checked = Found(), True, False
+    journal, own, checked = Found(), True, False
     for number, line in enumerate(_lines(path), 1):
         try:
             record, has_checksum = unsealed(line.decode())
         except ValueError:
             if line and checked:  # earlier versions left half lines behind
-                found.damage.append(f"line {number} is damaged")
+                journal.damage.append(f"line {number} is damaged")
             continue
         if checked and not has_checksum:
-            found.damage.append(f"line {number} has no checksum")
+            journal.damage.append(f"line {number} has no checksum")
             continue
         checked = checked or has_checksum
         if "event" in record:
             own = not has_checksum or run in (ANY, record.get("run"))
-            _apply(found, record, number, own)
+            _apply(journal, record, number, own)
         elif own and isinstance(record.get("update"), int):
-            found.records.append(record)
-    return found
+            journal.records.append(record)
+    return journal
 
 
 def _lines(path: Path) -> list[bytes]:
-    """All lines; the last one without its end only if it is whole."""
+    """All lines; an unterminated last one only if it is complete."""
     try:
         *lines, last = files.read_plain(path).split(b"\n")
     except OSError:
@@ -162,26 +162,28 @@ def _lines(path: Path) -> list[bytes]:
     return [*lines, last]
 
 
-def _apply(found: Found, event: Record, number: int, own: bool) -> None:
-    """Take note of a start or a resumption; what an event vouches for is not damaged, whatever stands around it."""
+def _apply(journal: Found, event: Record, number: int, own: bool) -> None:
+    """Apply a start or a resumption; records that an event vouches for are intact, whatever is around them."""
     if not own:
-        found.damage.append(f"line {number} begins the records of another run")
+        journal.damage.append(f"line {number} begins the records of another run")
     elif event["event"] == "started":
-        found.records, found.damage = [], []
+        journal.records, journal.damage = [], []
     elif isinstance(event.get("update"), int):
-        found.records = before(found.records, event["update"])
+        journal.records = before(journal.records, event["update"])
         if "records" not in event:  # of an earlier version
             return
-        if Tally(found.records).said() == event["records"]:
-            found.damage = []
+        if Tally(journal.records).said() == event["records"]:
+            journal.damage = []
         else:
-            found.damage.append(f"the {len(found.records)} records before line {number} are not all that were written")
+            journal.damage.append(
+                f"the {len(journal.records)} records before line {number} are not all that were written"
+            )
 
 
 def before(records: list[Record], update: int) -> list[Record]:
-    """What stays when a run is resumed after `update`; the test is made again.
+    """The records that stay when a run is resumed after `update`; the test is rerun.
 
     Of several records of one kind and update the newest counts: the event of a resumption between them was lost.
     """
-    found = [record for record in records if record["update"] <= update and record.get("split") != "test"]
-    return list({(record["update"], str(record.get("split"))): record for record in found}.values())
+    earlier = [record for record in records if record["update"] <= update and record.get("split") != "test"]
+    return list({(record["update"], str(record.get("split"))): record for record in earlier}.values())

@@ -1,4 +1,4 @@
-"""The form of what a checkpoint holds beside the model: a file whose checksum is right may still hold anything."""
+"""The form of a checkpoint's content beside the model: a file with a valid checksum may still hold anything."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
 
 class Part(BaseModel):
-    """JSON that may hold more than is told here."""
+    """JSON that may hold further fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Factor(Part):
-    """Of the schedule."""
+    """State of the schedule."""
 
     reduced: Number
     stale: Count
 
 
 class Generators(Part):
-    """Python's generator of random numbers and NumPy's: 624 words each, and the place in them."""
+    """Python's generator of random numbers and NumPy's: 624 words each, and the position in them."""
 
     python: tuple[Literal[3], Annotated[list[Word], Field(min_length=625, max_length=625)], Number | None]
     numpy: tuple[
@@ -45,13 +45,18 @@ class Generators(Part):
 
 
 class Kept(Part):
-    """Everything in a checkpoint's JSON that decides how a run continues."""
+    """The saved state of every learner."""
 
     updates: Count
+    seconds: Number
+
+
+class KeptBySupervised(Kept):
+    """The saved state of supervised training."""
+
     best: float | None
     stale: Count
     window: tuple[float, Count]
-    seconds: Number
     schedule: Factor
     optimiser: dict[Annotated[str, Field(pattern=r"^optimiser\.\d+\.\w+$")], Any]
     random: Generators
@@ -60,32 +65,37 @@ class Kept(Part):
     scaler: dict[str, Any] | None
 
 
+# kind of learner → form of its saved state; others check theirs when they are restored
+FORMS: dict[str, type[Kept]] = {"supervised": KeptBySupervised}
+
+
 def check_kept(path: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
     """Raise unless a checkpoint has the form that a run writes."""
+    kind = content.get("learner", "supervised")  # the only kind that earlier versions had
     try:
-        Kept.model_validate(content)
+        FORMS.get(kind, Kept).model_validate(content)
     except ValidationError as error:
         raise foreign(path, f"a checkpoint of another form ({sentence(error).args[0].partition('. ')[0]})") from error
-    if "state" not in content or not _is_state(content["state"], tensors):
+    if kind == "supervised" and not ("state" in content and _is_state(content["state"], tensors)):
         raise foreign(path, "a carried state that is not made of the file's tensors")
     if any(tensor.dtype != torch.uint8 for name, tensor in tensors.items() if name.startswith("generator.")):
         raise foreign(path, "a generator of random numbers that is not made of bytes")
 
 
-def _is_state(found: Any, tensors: dict[str, Tensor]) -> bool:
-    """Whether JSON names tensors, one inside the other in tuples, lists and dicts."""
-    if found is None or isinstance(found, str):
-        return found is None or found in tensors
-    if not isinstance(found, dict) or len(found) != 1:
+def _is_state(state: Any, tensors: dict[str, Tensor]) -> bool:
+    """Whether JSON names tensors, nested in tuples, lists and dicts."""
+    if state is None or isinstance(state, str):
+        return state is None or state in tensors
+    if not isinstance(state, dict) or len(state) != 1:
         return False
-    ((kind, parts),) = found.items()
+    ((kind, parts),) = state.items()
     if kind == "dict" and isinstance(parts, dict):
         parts = list(parts.values())
     return kind in ("tuple", "list", "dict") and isinstance(parts, list) and all(_is_state(p, tensors) for p in parts)
 
 
 def check_moments(optimiser: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:
-    """Raise unless there are the same moments for all parameters that have any, each of its parameter's shape."""
+    """Raise unless all parameters with moments have the same ones, each of its parameter's shape."""
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     names = {frozenset(moments) for moments in state.values()}
     fits = len(names) <= 1 and all(0 <= index < len(parameters) for index in state)

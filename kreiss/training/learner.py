@@ -1,4 +1,4 @@
-"""The contract of a learner: what a session trains, whatever its data come from."""
+"""The interface of a learner: what a session trains, whatever its data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 @dataclass
 class Now:
-    """What is known at an update."""
+    """Loss and gradient norm of an update."""
 
     update: int
     loss: float
@@ -20,13 +20,14 @@ class Now:
 
 
 class Learner(ABC):
-    """Makes updates one after another, measures itself, and gives and takes all it needs to resume.
+    """Makes updates, evaluates, and saves and restores everything needed to resume.
 
     A session (`kreiss.training.session`) is given one and does the rest: run folder, checkpoints, records, trackers,
     progress display, resuming. A learner restored from what `kept` gave must continue bit for bit as if it had never
     stopped.
 
     Attributes:
+        kind: its name in checkpoints.
         model: what is trained; the session keeps its best state and writes it.
         metric: the one that chooses the best state.
         updates: made so far.
@@ -34,6 +35,7 @@ class Learner(ABC):
         last_good: says where the last good checkpoint is, for messages; set by the session.
     """
 
+    kind: str
     model: nn.Module
     metric: str
     updates: int = 0
@@ -50,7 +52,7 @@ class Learner(ABC):
 
     @abstractmethod
     def observe(self, metrics: dict[str, float]) -> bool:
-        """Take note of a validation; whether it is the best so far."""
+        """Record a validation; returns whether it is the best so far."""
 
     @property
     @abstractmethod
@@ -59,11 +61,15 @@ class Learner(ABC):
 
     @abstractmethod
     def kept(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that decides how this continues, as tensors and JSON; all processes have to ask together."""
+        """Everything needed to resume, as tensors and JSON; all processes must call this together.
+
+        The model's tensors are under `kreiss.training.checkpoint.model_tensors`; the JSON holds `updates` and
+        `seconds`.
+        """
 
     @abstractmethod
     def restore(self, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
-        """Resume from what `kept` gave; the model has its tensors already."""
+        """Resume from what `kept` returned; the model already has its tensors."""
 
     # ------------------------------------------------------------ with defaults
 
@@ -72,11 +78,11 @@ class Learner(ABC):
         return {"loss": now.loss}
 
     def baseline(self) -> dict[str, float]:
-        """Metrics that a network without memory reaches; none where that is not known."""
+        """Metrics of a network without memory; empty if unknown."""
         return {}
 
     def checksum(self) -> str | None:
-        """Of the user's data; None where there are none."""
+        """Checksum of the user's data; None if there are none."""
         return None
 
     @property
@@ -85,4 +91,4 @@ class Learner(ABC):
         return True
 
     def check_finite(self) -> None:  # noqa: B027
-        """Raise if something that is kept is not finite."""
+        """Raise if something to be saved is not finite."""

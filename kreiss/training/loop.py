@@ -1,4 +1,4 @@
-"""Supervised learning: updates on the batches of a task, evaluations, and what has to be kept to resume."""
+"""Supervised learning: updates on the batches of a task, evaluations, and the state needed to resume."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class Supervised(Learner):
         processes: that train together.
     """
 
+    kind = "supervised"
+
     def __init__(self, model: nn.Module, task: Task, config: Config, processes: Processes) -> None:
         assert config.steps is not None
         self.model, self.task, self.config, self.processes = model, task, config, processes
@@ -48,7 +50,7 @@ class Supervised(Learner):
         self.schedule = Schedule(config.schedule, self.optimiser, config.steps)
         self.guard = Guard(config.on_nan)
         self.scaler = torch.amp.GradScaler(processes.device.type) if config.precision == "fp16" else None
-        self.states: list[Any] = [None] * config.accumulate  # what each piece of a batch hands on to the next batch
+        self.states: list[Any] = [None] * config.accumulate  # carried to the next batch, one for each piece
         self.best: float | None = None
         self.stale = 0  # evaluations since the best one
         self.window: list[float] = [0.0, 0]  # sum and number of losses since the last record
@@ -72,7 +74,7 @@ class Supervised(Learner):
             self.window[0] += shown
             self.window[1] += 1
         else:
-            self.states = [None] * len(self.states)  # what was computed with such numbers is not handed on
+            self.states = [None] * len(self.states)  # states from such numbers are not carried on
         self.updates += 1
         if self.config.optimiser.rebase_every and self.updates % self.config.optimiser.rebase_every == 0:
             rebase(self.model)
@@ -112,7 +114,7 @@ class Supervised(Learner):
         return objective if self.scaler is None else self.scaler.scale(objective)
 
     def _penalties(self) -> Iterator[Tensor]:
-        """That of the settings, and the network's own."""
+        """The penalty of the settings, and the network's own."""
         chosen = self.config.optimiser
         if chosen.radius_penalty:
             yield radius_penalty(self.model, chosen.radius_penalty, reduction=chosen.reduction)
@@ -151,11 +153,11 @@ class Supervised(Learner):
         return not self.guard.in_a_row
 
     def baseline(self) -> dict[str, float]:
-        """That of the task."""
+        """The baseline of the task."""
         return self.task.baseline()
 
     def checksum(self) -> str | None:
-        """Of the task's files."""
+        """Checksum of the task's files."""
         return checksum(self.task)
 
     # ------------------------------------------------------------ evaluations
@@ -167,7 +169,7 @@ class Supervised(Learner):
             return evaluate(self.model, self.task, split, batch=chosen.eval_batch, precision=chosen.precision)
 
     def observe(self, metrics: dict[str, float]) -> bool:
-        """Take note of a validation; whether it is the best so far."""
+        """Record a validation; returns whether it is the best so far."""
         value = self.processes.of_first(metrics[self.task.metric])
         better = self.best is None or (value > self.best if self.task.higher_is_better else value < self.best)
         improved = better and not math.isnan(value)
@@ -180,13 +182,13 @@ class Supervised(Learner):
 
     @property
     def done(self) -> bool:
-        """Whether all updates are made, or nothing has improved for too long."""
+        """Whether all updates are made, or patience has run out."""
         assert self.config.steps is not None
         return self.updates >= self.config.steps or (
             self.config.patience is not None and self.stale >= self.config.patience
         )
 
-    # ------------------------------------------------------------ what has to be kept
+    # ------------------------------------------------------------ state to resume from
 
     def check_finite(self) -> None:
         """Raise if a trained weight or a moment of the optimiser is not finite."""
@@ -209,7 +211,7 @@ class Supervised(Learner):
         return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors | states, content
 
     def restore(self, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
-        """Resume from what `kept` gave; the model has its tensors already."""
+        """Resume from what `kept` returned; the model already has its tensors."""
         checkpoint.restore_optimiser(self.optimiser, tensors, content["optimiser"])
         checkpoint.restore_generators(tensors, content["random"], self.processes.rank)
         self.schedule.restore(content["schedule"])
@@ -245,7 +247,7 @@ class Supervised(Learner):
 
 
 def _autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Half precision where it is asked for; layers keep their constraints in float32."""
+    """Half precision if it is set; layers keep their constraints in float32."""
     return nullcontext() if precision == "float32" else torch.autocast(device.type, HALF[precision])
 
 
@@ -267,13 +269,13 @@ def evaluate(
     batch: int = 100,
     precision: str = "float32",
 ) -> dict[str, float]:
-    """Metrics on a fixed held-out set, the same for every model; pieces of any size add up to the same.
+    """Metrics on a fixed held-out set, the same for every model; they do not depend on `batch`.
 
     Args:
         model: as `kreiss.fit` takes it.
         task: gives the held-out set.
         split: "valid" or "test".
-        batch: sequences at a time.
+        batch: batch size.
         precision: "float32", "bf16" or "fp16" (autocast).
     """
     check_size("batch", batch)
@@ -292,7 +294,7 @@ def evaluate(
 
 @contextmanager
 def _resting(model: nn.Module) -> Iterator[nn.Module]:
-    """The model for evaluation: recurrent matrices computed once if it can freeze; modes are as before afterwards."""
+    """The model for evaluation: recurrent matrices computed once if it can freeze; modes are restored afterwards."""
     freeze = getattr(model, "freeze", None)
     if callable(freeze):
         yield freeze()

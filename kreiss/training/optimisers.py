@@ -1,4 +1,4 @@
-"""Optimisers and how their learning rates change, from the settings."""
+"""Optimisers and learning-rate schedules, from the settings."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ class Schedule:
         return factor
 
     def observe(self, improved: bool) -> None:
-        """Take note of an evaluation; on a plateau the rates go down ("halved on every epoch without improvement")."""
+        """Record an evaluation; on a plateau the rates are reduced ("halved on every epoch without improvement")."""
         self.stale = 0 if improved else self.stale + 1
         if self.chosen.name == "plateau" and self.stale > self.chosen.patience:
             self.reduced *= self.chosen.factor
             self.stale = 0
 
     def state(self) -> dict[str, Any]:
-        """What has to be kept to go on."""
+        """The state needed to resume."""
         return {"reduced": self.reduced, "stale": self.stale}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Resume from what `state` returned."""
         self.reduced, self.stale = state["reduced"], state["stale"]

@@ -1,4 +1,4 @@
-"""From settings to a run that can start: the task and the network, what follows from them and from the machine."""
+"""From settings to a run: the task and the network, and settings that follow from them and from the machine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def make_network(config: Config, task: Task) -> Network:
 
 
 def task_section(task: Task) -> dict[str, Any]:
-    """Settings that tell a given task: its options, where it keeps them under their own names."""
-    names = [name for name, made in TASKS.items() if made is type(task)]
+    """Settings of a task passed as an object: its options, if it stores them under their own names."""
+    names = [name for name, cls in TASKS.items() if cls is type(task)]
     values = {name: plain(getattr(task, name, NOT_PLAIN)) for name in options_of(type(task))}
     return {
         "name": names[0] if names else type(task).__name__,
@@ -39,7 +39,7 @@ def task_section(task: Task) -> dict[str, Any]:
 
 
 def planned(config: Config, task: Task) -> Config:
-    """The settings with everything filled in that follows from the task and the machine."""
+    """The settings, with those filled in that follow from the task and the machine."""
     epoch = task.updates_per_epoch(config.batch)
     if config.epochs and epoch is None:
         raise InputError(
@@ -55,7 +55,7 @@ def planned(config: Config, task: Task) -> Config:
 
 
 def check_room(config: Config, model: nn.Module, task: Task) -> None:
-    """Raise before anything is written for a run whose batches, with the states they lead to, no memory holds."""
+    """Raise, before anything is written, if batches with their states do not fit in memory."""
     update = task.entries("train", config.batch) // config.accumulate
     entries = max(update, *(task.entries(split, config.eval_batch) for split in ("valid", "test")))
     widest = model.width if isinstance(model, Network) else 2
@@ -67,7 +67,7 @@ def device_named(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:
-        raise InputError(f"`device` must be there; got device={name!r}. Use cpu.") from error
+        raise InputError(f"`device` must be available; got device={name!r}. Use cpu.") from error
     if device.type == "meta":
         raise InputError("`device` must hold numbers; got device='meta', which holds shapes alone. Use cpu.")
     return device

@@ -1,4 +1,4 @@
-"""Settings that were published for a task and a network, by the name of the row in which they stand."""
+"""Published settings of a task and a network, by the name of their row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def preset_named(name: str, given: Mapping[str, Any] | None = None) -> dict[str,
 
     Args:
         name: its full name, such as "001/table1/nnrnn-150".
-        given: settings that are stronger; a number of steps takes the place of published epochs, or epochs of steps.
+        given: overriding settings; steps replace published epochs, and epochs replace steps.
     """
-    made, row = experiments.row(name)
-    return without_other_length(made.settings(row, "paper"), given or {})
+    experiment, row = experiments.row(name)
+    return without_other_length(experiment.settings(row, "paper"), given or {})
 
 
 def without_other_length(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run's own data: where its files lie, and whether they are still those that it was trained on.
+"""A run's own data: where its files are, and whether they are still those that it was trained on.
 
 Settings name files by absolute paths, and `run.json` holds the checksum of all of them together. Data that are
 generated or known by name need neither.
@@ -23,20 +23,20 @@ ANYWHERE = "a file or folder"  # instead of a path, where settings are compared
 
 
 def paths_of(section: TaskSection, task: type[Task] | None = None) -> dict[str, Path]:
-    """Option → the file or folder of the user's that it names; of a task that is not ours its class has to be given."""
+    """Option → the user's file or folder that it names; an unregistered task must be passed as a class."""
     known, options = (task or TASKS[section.name]).paths, own_options(section)
-    given = {name: options.get(name) for name in known}
-    return {name: Path(str(value)) for name, value in given.items() if value and value not in known[name]}
+    values = {name: options.get(name) for name in known}
+    return {name: Path(str(value)) for name, value in values.items() if value and value not in known[name]}
 
 
 def with_absolute_paths(config: Config, task: Task) -> Config:
-    """The settings with paths that can be followed from every folder."""
-    found = {name: os.path.abspath(path) for name, path in paths_of(config.task, type(task)).items()}
-    return config.model_copy(update={"task": config.task.model_copy(update=found)}) if found else config
+    """The settings with absolute paths."""
+    absolute = {name: os.path.abspath(path) for name, path in paths_of(config.task, type(task)).items()}
+    return config.model_copy(update={"task": config.task.model_copy(update=absolute)}) if absolute else config
 
 
 def same_but_for_paths(one: TaskSection, two: TaskSection) -> bool:
-    """Whether two sections are the same task, wherever its files lie."""
+    """Whether two sections are the same task, wherever its files are."""
     return _without_paths(one) == _without_paths(two)
 
 
@@ -50,7 +50,7 @@ def check_there(folder: Path, config: Config) -> None:
         if not is_there(path):
             raise InputError(
                 f"the data of {folder} must be where they were; got nothing at {path}. "
-                f"Put them back, or let `kreiss eval` and `kreiss resume` know their place with --task.{name}."
+                f"Restore them, or pass their path to `kreiss eval` or `kreiss resume` as --task.{name}."
             )
 
 
@@ -58,7 +58,7 @@ def check_there(folder: Path, config: Config) -> None:
 
 
 def checksum(task: Task) -> str | None:
-    """SHA-256 of the files that a task has from the user: of a single one its own; None where there are none."""
+    """SHA-256 of the user's files of a task, its own for a single one; None if there are none."""
     sums = []
     for path in task.data_files():
         with open(path, "rb") as file:
@@ -75,7 +75,7 @@ def has_other_data(about: dict[str, Any], task: Task) -> str:
 
 
 def check_same(folder: Path, task: Task, about: dict[str, Any]) -> None:
-    """Raise if the data of a task are not those that the run was trained on, of which `run.json` tells."""
+    """Raise if the data of a task are not those that the run was trained on, according to `run.json`."""
     if differs := has_other_data(about, task):
         files = task.data_files()
         raise InputError(

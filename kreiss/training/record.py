@@ -1,15 +1,15 @@
-"""The folder of a run: what it was told, where it ran, what it measured, how it stands.
+"""The folder of a run: its settings, environment, records, state and checkpoints.
 
     config.yaml      every setting, as resolved
     run.json         identity, versions, git state, seed, hardware, command, checksum of the user's data
-    metrics.jsonl    one record a line, only ever appended to
+    metrics.jsonl    one record a line, append-only
     spectra.jsonl    eigenvalues of the recurrent matrix at the start and at every validation, where there is one
     status.json      state, update, message
     last.safetensors, previous.safetensors, best.safetensors
 
-All of them carry the identity of the run and a checksum. A run that is resumed says so in its metrics; records of
-updates that are then made a second time are left out when they are read, so the records are those of a run that was
-never interrupted.
+All of them carry the identity of the run and a checksum. A resumed run says so in its metrics; earlier
+records of updates that are repeated are left out in reading, so the records are those of a run that was never
+interrupted.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class RunFolder:
         self.path, self.run = path, run
         self.metrics, self.spectra = Journal(path / METRICS, run), Journal(path / SPECTRA, run)
         self.checkpoints = Checkpoints(path)
-        self.about: dict[str, Any] = {"run": run}  # what run.json says
+        self.about: dict[str, Any] = {"run": run}  # content of run.json
         self._lock: int | None = None
-        self._settings: dict[str, Any] = {}  # as they stand in the file
+        self._settings: dict[str, Any] = {}  # as in the file
 
     @classmethod
     def create(cls, path: Path, config: Config, data: str | None = None) -> RunFolder:
-        """A new folder with the settings and the surroundings of the run, and the checksum of the user's data."""
+        """A new folder with the settings and the environment of the run, and the checksum of the user's data."""
         if (path / SETTINGS).exists():
             raise InputError(
                 f"`out` must be a new folder; got {path}, which holds a run. Resume it with `kreiss resume {path}`, "
@@ -88,7 +88,7 @@ class RunFolder:
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
-        """The folder open; closed again if something goes wrong."""
+        """The folder open; closed again on an error."""
         try:
             self._open()
             yield
@@ -111,42 +111,42 @@ class RunFolder:
         if fcntl is None:
             return
         try:
-            fcntl.flock(self._lock or 0, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it whatever happens
+            fcntl.flock(self._lock or 0, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system releases it whatever happens
         except OSError as error:
             raise RunError(
-                f"only one process may train in `{self.path}`; got another that does. Wait for it, or end it first."
+                f"only one process may train in `{self.path}`; got another that does. Wait for it, or stop it first."
             ) from error
 
     def reopen(self, about: dict[str, Any], update: int | None, metrics: Found, spectra: Found, which: str) -> None:
-        """Continue after `update` with what is left of the records, or start again if it is None."""
+        """Resume after `update` with the remaining records, or start again if it is None."""
         self.about = about
         with self._opened():
             if which == "previous":
                 return_to_previous(self.path)
             self.checkpoints = Checkpoints(self.path, update)
             self.set_status("running", update or 0)  # before the records change, for which the old status vouches
-            for journal, found in ((self.metrics, metrics), (self.spectra, spectra)):
+            for journal, past in ((self.metrics, metrics), (self.spectra, spectra)):
                 if update is not None and journal.path.exists():
-                    journal.resume(update, found.records, found.damage)
+                    journal.resume(update, past.records, past.damage)
             if update is None:
                 self.metrics.start()
 
     # ------------------------------------------------------------ writing
 
     def write_about(self, about: dict[str, Any]) -> None:
-        """Who this run is, and what its results depend on besides the settings."""
+        """Write the identity of the run, and what its results depend on besides the settings."""
         self.about = about
         files.write_whole(self.path / ABOUT, document(about))
 
     def write_settings(self, settings: dict[str, Any]) -> None:
-        """Every setting, unless this process wrote the same before."""
+        """Write every setting, unless this process has written the same."""
         if settings != self._settings:
             text = commented(yaml.safe_dump(settings, sort_keys=False), self.run)
             files.write_whole(self.path / SETTINGS, text.encode())
             self._settings = settings
 
     def keep_spectrum(self, record: Record) -> None:
-        """Add eigenvalues to the spectra, which start with the first of them."""
+        """Add eigenvalues to the spectra; the first ones start the file."""
         if not self.spectra.tally.count:
             self.spectra.start()
         self.spectra.append(record)
@@ -164,7 +164,7 @@ class RunFolder:
         return {journal.path.name: journal.tally.said() for journal in (self.metrics, self.spectra)}
 
     def set_status(self, state: str, update: int, message: str = "", cause: str = "") -> None:
-        """Say how the run stands: running, finished, interrupted, or failed because it "diverged" or of an "error"."""
+        """Write the state of the run: running, finished, interrupted, or failed with cause "diverged" or "error"."""
         content = {
             "run": self.run, "state": state, "update": update, "message": message, "cause": cause,
             "records": self._tallies(), "checkpoint": self.checkpoints.update, "time": time.time(), "pid": os.getpid(),
@@ -172,7 +172,7 @@ class RunFolder:
         files.write_whole(self.path / STATUS, document(content))
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Release the folder to other processes."""
         self.metrics.close()
         self.spectra.close()
         if self._lock is not None:
@@ -188,58 +188,58 @@ def read_records(path: Path, until: int | None = None) -> list[Record]:
 
     Args:
         path: the folder.
-        until: leave out what comes after this update, as for a run that is resumed there.
+        until: omit records after this update, as if the run were resumed there.
     """
-    found = checked(path, METRICS).records
-    return found if until is None else before(found, until)
+    records = checked(path, METRICS).records
+    return records if until is None else before(records, until)
 
 
 def checked(path: Path, name: str) -> Found:
     """The records of one file of a run; an error if any of them is damaged."""
-    found = history(path, name)
-    if found.damage:
-        raise damaged_records(path / name, found)
-    return found
+    journal = history(path, name)
+    if journal.damage:
+        raise damaged_records(path / name, journal)
+    return journal
 
 
 def history(path: Path, name: str) -> Found:
-    """The records that one file of a run still holds, and what is wrong with it."""
-    status, found = read_status(path), read_journal(path / name, known_identity(path))  # an end is written last
+    """The records that one file of a run still holds, and its damage."""
+    status, journal = read_status(path), read_journal(path / name, known_identity(path))  # an end is written last
     vouched = status.get("records", {}).get(name) if status["state"] in ENDED else None
-    if vouched is not None and not found.damage and Tally(found.records).said() != vouched:
-        found.damage.append(f"of {vouched['count']} records {len(found.records)} are left")
-    return found
+    if vouched is not None and not journal.damage and Tally(journal.records).said() != vouched:
+        journal.damage.append(f"of {vouched['count']} records {len(journal.records)} are left")
+    return journal
 
 
 def damaged_records(path: Path, found: Found) -> RunError:
     """The error for records that are not as they were written."""
     return RunError(
         f"`{path}` must be as it was written; got damage: {'; '.join(found.damage)}. {len(found.records)} records can "
-        f"still be read: `kreiss resume {path.parent} --repair` keeps them and leaves out the others."
+        f"still be read: `kreiss resume {path.parent} --repair` keeps them and drops the others."
     )
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """How a run stands; a run whose process is gone without a word was killed."""
-    found: dict[str, Any] = {"state": "unknown", "update": 0, "message": ""}
+    """The state of a run; if its process is gone without recording an end, it was killed."""
+    status: dict[str, Any] = {"state": "unknown", "update": 0, "message": ""}
     if (path / STATUS).exists():
         try:
-            found = _checked_status(path / STATUS)
+            status = _checked_status(path / STATUS)
         except RunError as error:
-            found = {"state": "damaged", "update": 0, "message": str(error)}
-    if found["state"] in ("running", "damaged") and is_locked(path):
-        found["state"] = "running"
-    elif found["state"] == "running":
-        found["state"] = "killed"
-    return found
+            status = {"state": "damaged", "update": 0, "message": str(error)}
+    if status["state"] in ("running", "damaged") and is_locked(path):
+        status["state"] = "running"
+    elif status["state"] == "running":
+        status["state"] = "killed"
+    return status
 
 
 def _checked_status(path: Path) -> dict[str, Any]:
-    found = read_document(path)
-    wanted = {"state": str, "update": int, "message": str}
-    if any(not isinstance(found.get(name), kind) for name, kind in wanted.items()):
+    status = read_document(path)
+    kinds = {"state": str, "update": int, "message": str}
+    if any(not isinstance(status.get(name), kind) for name, kind in kinds.items()):
         raise files.damaged(path, "no state, update and message")
-    return found
+    return status
 
 
 def is_locked(path: Path) -> bool:
@@ -248,7 +248,7 @@ def is_locked(path: Path) -> bool:
         return True
     try:
         file = files.open_plain(path / LOCK, os.O_RDWR)
-    except (FileNotFoundError, RunError):  # nobody made it, or somebody else did
+    except (FileNotFoundError, RunError):  # missing, or not a lock file
         return False
     except OSError:
         return True
@@ -291,13 +291,13 @@ def check_settings(path: Path) -> None:
 
 def _changed_settings(path: Path, what: str) -> RunError:
     return RunError(
-        f"`{path / SETTINGS}` must be as it was written; got {what}. `kreiss resume {path} --repair` puts back the "
-        "settings of the checkpoint; new settings are given to `kreiss resume` as --name value."
+        f"`{path / SETTINGS}` must be as it was written; got {what}. `kreiss resume {path} --repair` restores the "
+        "settings of the checkpoint; pass new settings to `kreiss resume` as --name value."
     )
 
 
 def remove(path: Path) -> None:
-    """Remove the folder of a run that no process trains in, at once: whoever looks for it then finds nothing."""
+    """Remove the folder of a run that no process trains in; it is renamed first, so it disappears at once."""
     folder = RunFolder(path)
     with folder._opened():
         aside = path.rename(path.with_name(f".{path.name}.{os.getpid()}.removed"))
@@ -311,18 +311,18 @@ def is_run(path: Path) -> bool:
 
 
 def damage(path: Path) -> list[str]:
-    """One sentence for every file of a run that is not as it was written, without its tensors."""
-    found = []
+    """One sentence for every damaged file of a run, tensors excepted."""
+    sentences = []
     for look in (identity, settings_of, lambda path: checked(path, METRICS), lambda path: checked(path, SPECTRA)):
         try:
             look(path)
         except (RunError, InputError) as error:
-            found.append(str(error))
+            sentences.append(str(error))
     status = read_status(path)
-    return [*found, status["message"]] if status["state"] == "damaged" else found
+    return [*sentences, status["message"]] if status["state"] == "damaged" else sentences
 
 
-# ---------------------------------------------------------------- surroundings
+# ---------------------------------------------------------------- environment
 
 
 def surroundings(seed: int) -> dict[str, Any]:

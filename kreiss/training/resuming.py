@@ -1,7 +1,7 @@
-"""What a run can be resumed from: everything that its folder says, checked before anything is written.
+"""What a run is resumed from: everything in its folder, checked before anything is written.
 
 The checkpoint vouches for the rest: it holds the settings, the identity of the run and a checksum of the records up to
-its update. What contradicts it is an error; what can be put right from it is put right if that is asked for.
+its update. What contradicts it is an error, or is restored from it if `repair` is set.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from kreiss.training.record import METRICS, SETTINGS, SPECTRA, RunFolder, damage
 
 @dataclass
 class Resumption:
-    """Where a run continues.
+    """What a run is resumed from.
 
     Attributes:
         folder: of the run.
         run: its identity.
-        about: what `run.json` says.
+        about: content of `run.json`.
         which: the "last" checkpoint or the "previous" one.
         settings: by name.
         tensors: of the checkpoint.
         content: its JSON; None if the run was killed before its first checkpoint and starts again.
         metrics: records up to the checkpoint.
-        spectra: the same of eigenvalues.
-        repair: whether what is damaged is to be put right.
+        spectra: the same for eigenvalues.
+        repair: whether damage is to be repaired.
     """
 
     folder: Path
@@ -51,21 +51,21 @@ class Resumption:
 
     @property
     def update(self) -> int | None:
-        """The update that it continues after; None if it starts again."""
+        """The update after which it resumes; None if it starts again."""
         return None if self.content is None else int(self.content["updates"])
 
 
 def resumption(folder: Path, which: str = "last", repair: bool = False) -> Resumption:
-    """What the run in `folder` continues from.
+    """What the run in `folder` is resumed from.
 
     Args:
         folder: of the run.
         which: the "last" checkpoint or the "previous" one.
-        repair: leave out records that are damaged, and take from the checkpoint what else is.
+        repair: drop damaged records, and restore other damage from the checkpoint.
     """
     files = [folder / name for name in (LAST, PREVIOUS)]
     if not (folder / SETTINGS).exists() and not any(path.exists() for path in files):
-        settings_of(folder)  # says that there is no run
+        settings_of(folder)  # raises: there is no run
     if any(path.exists() for path in files):
         tensors, content = read_checkpoint(folder, which, known_identity(folder))
     else:
@@ -83,27 +83,27 @@ def _check_that_none_is_lost(folder: Path) -> None:
     if status.get("checkpoint", status["update"] or None) is not None:
         raise RunError(
             f"`{folder}` must hold {LAST} or {PREVIOUS} to be resumed; got neither, although the "
-            "run wrote them. Put one back, or start a new run."
+            "run wrote them. Restore one, or start a new run."
         )
 
 
 def _about(folder: Path, content: dict[str, Any] | None, repair: bool) -> dict[str, Any]:
-    """Who the run is and what it was made with."""
+    """Identity and environment of the run."""
     try:
         return read_document(folder / ABOUT)
     except RunError as error:
-        kept: dict[str, Any] | None = None if content is None else content.get("about")
-        if content is None or kept is None:
-            raise RunError(f"{error} No checkpoint says what was in it: start a new run.") from error
+        recorded: dict[str, Any] | None = None if content is None else content.get("about")
+        if content is None or recorded is None:
+            raise RunError(f"{error} No checkpoint holds its content: start a new run.") from error
         if not repair:
-            raise _repairable(error, folder, content, "puts it back") from error
-        return kept
+            raise _repairable(error, folder, content, "restores it") from error
+        return recorded
 
 
 def _settings(folder: Path, content: dict[str, Any] | None, repair: bool) -> dict[str, Any]:
-    """Those of the checkpoint, if it is of a version that kept them; the file must be as it was written too."""
-    kept: dict[str, Any] | None = None if content is None else content.get("settings")
-    if kept is None:
+    """The settings of the checkpoint, if its version stored them; the file must be intact too."""
+    recorded: dict[str, Any] | None = None if content is None else content.get("settings")
+    if recorded is None:
         return settings_of(folder)
     if not repair:
         if not (folder / SETTINGS).exists():
@@ -112,22 +112,22 @@ def _settings(folder: Path, content: dict[str, Any] | None, repair: bool) -> dic
                 "settings of the checkpoint."
             )
         settings_of(folder)
-    return up_to_date(kept)
+    return up_to_date(recorded)
 
 
 def _records(path: Path, run: str | None, content: dict[str, Any] | None, repair: bool) -> Found:
     """The records up to the checkpoint, which must be those that it vouches for; none if the run starts again."""
     if content is None:
         return Found()
-    found = read_journal(path, run)
-    found.records = before(found.records, content["updates"])
+    journal = read_journal(path, run)
+    journal.records = before(journal.records, content["updates"])
     vouched = content.get("records", {}).get(path.name)
-    if vouched in (None, Tally(found.records).said()):
-        return Found(found.records)
-    found.damage = found.damage or [f"of {vouched['count']} records {len(found.records)} are left"]
+    if vouched in (None, Tally(journal.records).said()):
+        return Found(journal.records)
+    journal.damage = journal.damage or [f"of {vouched['count']} records {len(journal.records)} are left"]
     if not repair:
-        raise _repairable(damaged_records(path, found), path.parent, content)
-    return found
+        raise _repairable(damaged_records(path, journal), path.parent, content)
+    return journal
 
 
 def _repairable(error: RunError, folder: Path, content: dict[str, Any], does: str = "") -> RunError:
@@ -136,7 +136,7 @@ def _repairable(error: RunError, folder: Path, content: dict[str, Any], does: st
 
 
 def reopened(found: Resumption) -> RunFolder:
-    """The folder of a run that continues, open for writing; what is to be repaired is."""
+    """The folder of a resumed run, open for writing, and repaired if `repair` is set."""
     folder = RunFolder(found.folder, found.run)
     folder.reopen(found.about, found.update, found.metrics, found.spectra, found.which)
     if found.repair:

@@ -1,4 +1,4 @@
-"""One process's work on a run, from opening its folder to the test of its best validation."""
+"""One process's work on a run, from opening its folder to the test of its best checkpoint."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MINUTE = 60.0  # between checkpoints, unless a number of updates is given
 
 @dataclass
 class Run:
-    """What a run came to.
+    """The outcome of a run.
 
     Attributes:
         model: with the weights of the best validation.
         config: all settings, as resolved.
         state: "finished" or "interrupted".
         metrics: on the test set, of the best validation; empty if the run was interrupted.
-        records: everything that was measured on the way.
+        records: everything that was measured.
         folder: of the run, if it has one.
     """
 
@@ -95,19 +95,19 @@ class Session:
 
     def _restore_best(self, found: Resumption, content: dict[str, Any]) -> None:
         tensors, at = saving.best_of(found.tensors, content), content.get("best_at")
-        if tensors is None and content["best"] is not None:  # a checkpoint of an earlier version
+        if tensors is None and content.get("best") is not None:  # a checkpoint of an earlier version
             tensors, at = checkpoint.earlier_best(found.folder, content, self.learner.metric)
         if tensors is not None and at is not None:
             self.best = Best(at["update"], at["metrics"], tensors)
 
     def _check_steps(self) -> None:
-        """Raise if the run has made more updates than it is to have."""
-        made, steps = self.learner.updates, self.config.steps
+        """Raise if the run has made more updates than `steps`."""
+        updates, steps = self.learner.updates, self.config.steps
         assert steps is not None
-        if made > steps:
+        if updates > steps:
             raise InputError(
-                f"`steps` must be at least the {made} updates that the run has made; got steps={steps}. "
-                f"For {steps} more pass steps={made + steps}."
+                f"`steps` must be at least the {updates} updates that the run has made; got steps={steps}. "
+                f"For {steps} more pass steps={updates + steps}."
             )
 
     def _open(self, show: str, found: Resumption | None) -> None:
@@ -124,14 +124,14 @@ class Session:
             self._keep_spectrum(eigenvalues(self.model))
         self.trackers = open_trackers(self.config, self.out, done)
         baseline = self.learner.baseline().get(self.learner.metric)
-        made = display.choose(show)
-        self.display = made(self.config.steps, self.learner.metric, baseline, lambda: glance(self.model))
+        kind = display.choose(show)
+        self.display = kind(self.config.steps, self.learner.metric, baseline, lambda: glance(self.model))
         self.display.start(self.config, str(self.out or "not saved"), done)
 
-    # ------------------------------------------------------------ going
+    # ------------------------------------------------------------ updates
 
     def go(self, interruption: Interruption) -> Run:
-        """All updates that are left, then the test; whatever ends them is in the status of the run."""
+        """Make the remaining updates, then test; the status of the run records how it ended."""
         try:
             if self.processes.first:
                 self._open(self.show, self.found)
@@ -148,7 +148,7 @@ class Session:
         return Run(self.model, self.config, state, metrics, self.records, self.out)
 
     def _updates(self, interruption: Interruption) -> bool:
-        """Whether someone asked to stop before the end."""
+        """Make updates; returns whether they were interrupted."""
         learner, config = self.learner, self.config
         assert config.eval_every is not None
         clock = time.monotonic()
@@ -198,7 +198,7 @@ class Session:
         files.write_tensors(folder.path / saving.BEST, best.tensors, content)
 
     def _put_back_best(self) -> None:
-        """The best so far in the folder of a resumed run, not one of updates that are made again."""
+        """Restore the best so far in the folder of a resumed run, not one of updates that are repeated."""
         assert self.folder is not None
         if self.best is not None:
             self._write_best(self.folder, self.best)
@@ -206,7 +206,7 @@ class Session:
             (self.folder.path / saving.BEST).unlink(missing_ok=True)
 
     def _described(self) -> dict[str, Any]:
-        """The JSON that builds the model again, where kreiss can."""
+        """The JSON that rebuilds the model, if kreiss can."""
         try:
             return saving.content_of(self.model)
         except InputError:
@@ -215,7 +215,7 @@ class Session:
     def _due(self, evaluated: bool) -> bool:
         """Whether it is time for a checkpoint; the first process's clock decides for all."""
         if not self.learner.healthy:
-            return False  # weights of which nothing finite came are not kept
+            return False  # weights with a non-finite loss are not saved
         every = self.config.checkpoint_every
         if every is not None:
             return self.learner.updates % every == 0
@@ -231,10 +231,14 @@ class Session:
         self.saved = time.monotonic()
         if self.folder is not None:
             best, at = self._best_kept()
-            self.folder.keep(tensors | best, {**self._described(), **content, "best_at": at}, self.config)
+            self.folder.keep(
+                tensors | best,
+                {**self._described(), **content, "learner": self.learner.kind, "best_at": at},
+                self.config,
+            )
 
     def _best_kept(self) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]:
-        """The best so far for a checkpoint; its tensors only if they are not those of this very update."""
+        """The best so far for a checkpoint; its tensors only if they are not those of this update."""
         if self.best is None:
             return {}, None
         at = {"update": self.best.update, "metrics": self.best.metrics}
@@ -247,7 +251,7 @@ class Session:
             self.folder.checkpoints.proven()
 
     def _test(self) -> dict[str, float]:
-        """Metrics of the best validation on the test set, asked for once."""
+        """Test metrics of the best validation; called once."""
         if self.best is not None:
             self.model.load_state_dict(self.best.tensors)
         metrics = self.learner.evaluate("test")
@@ -271,7 +275,7 @@ class Session:
         if self.folder is not None:
             self.folder.set_status(state, self.learner.updates)
         if state == "interrupted" and self.folder is not None:
-            self.display.say(f"interrupted at update {self.learner.updates}; go on with: kreiss resume {self.out}")
+            self.display.say(f"interrupted at update {self.learner.updates}; resume with: kreiss resume {self.out}")
 
     def _fail(self, error: BaseException) -> None:
         if self.folder is None:
@@ -280,7 +284,7 @@ class Session:
         message = str(error) if ours else f"{type(error).__name__}: {error}".removesuffix(": ")
         stopped = isinstance(error, KeyboardInterrupt)  # a second Ctrl-C, in the middle of an update
         cause = "diverged" if isinstance(error, Diverged) else "" if stopped else "error"
-        with suppress(RunError):  # the disk is full: the error itself is on its way
+        with suppress(RunError):  # the disk is full: the error itself is being raised
             self.folder.set_status("interrupted" if stopped else "failed", self.learner.updates, message, cause)
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Networks that solve the copy task and the adding problem as they are built, with no training."""
+"""Networks that solve the copy task and the adding problem by construction, without training."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def copy_solution(
     not due cancels on average. Differs by default: each l is taken once, d = T + S, and it cancels exactly.
 
     Args:
-        task: the copy task; its convention decides how many steps lie between a symbol and its recall.
-        clocks: d, to draw l_j as the thesis has it; by default each l once.
+        task: the copy task; its convention determines the number of steps between a symbol and its recall.
+        clocks: d, to draw l_j as in the thesis; by default each l once.
         gain: scale of W; the loss falls exponentially with it.
         generator: of the drawn l_j.
 

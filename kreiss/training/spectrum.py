@@ -1,4 +1,4 @@
-"""The spectrum of a network at a glance, and on the way: `spectra.jsonl` of a run holds the eigenvalues by update."""
+"""The spectrum of a network in a few numbers, and during training: `spectra.jsonl` holds eigenvalues by update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kreiss.storage.files import damaged
 from kreiss.training.journal import Record
 from kreiss.training.record import SPECTRA, checked
 
-DIGITS = 6  # behind the point; single precision has no more
+DIGITS = 6  # after the decimal point; single precision has no more
 
 
 def glance(model: nn.Module, values: Tensor | None = None) -> dict[str, float]:
@@ -39,7 +39,7 @@ def glance(model: nn.Module, values: Tensor | None = None) -> dict[str, float]:
 
 
 def eigenvalues(model: nn.Module) -> Tensor | None:
-    """Those of the first recurrent matrix, in double precision; None where there is none, or none that is finite."""
+    """Eigenvalues of the first recurrent matrix, in double precision; None if there is none or it is not finite."""
     matrix = recurrent_matrix(model)
     if matrix is None or not torch.isfinite(matrix).all():
         return None
@@ -56,23 +56,23 @@ def recurrent_matrix(model: nn.Module) -> Tensor | None:
     return None
 
 
-# ---------------------------------------------------------------- on the way
+# ---------------------------------------------------------------- during training
 
 
 def spectrum_record(update: int, values: Tensor) -> Record:
-    """The eigenvalues of one update as they stand in the folder of a run."""
+    """The eigenvalues of one update, as recorded in the folder of a run."""
     pairs = [[round(value.real, DIGITS), round(value.imag, DIGITS)] for value in values.tolist()]
     return {"update": update, "eigenvalues": pairs}
 
 
 def read_spectra(folder: Path) -> dict[int, list[complex]]:
     """Eigenvalues by update as if the run had never been interrupted; an error if any of them is damaged."""
-    found: dict[int, list[complex]] = {}
+    spectra: dict[int, list[complex]] = {}
     for record in checked(folder, SPECTRA).records:
         update = record["update"]
-        found = {before: values for before, values in found.items() if before < update}
+        spectra = {before: values for before, values in spectra.items() if before < update}
         try:
-            found[update] = [complex(*pair) for pair in record["eigenvalues"]]
+            spectra[update] = [complex(*pair) for pair in record["eigenvalues"]]
         except (KeyError, TypeError, ValueError) as error:  # of an earlier version, without a checksum
             raise damaged(folder / SPECTRA, f"a line without eigenvalues at update {update}") from error
-    return found
+    return spectra

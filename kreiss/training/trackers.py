@@ -1,4 +1,4 @@
-"""Other programs that get the records of a run too: TensorBoard, wandb, mlflow, trackio."""
+"""Experiment trackers that also receive the records of a run: TensorBoard, wandb, mlflow, trackio."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PACKAGES = {
 
 
 class Tracker(Protocol):
-    """What takes numbers by name."""
+    """Receives numbers by name."""
 
     def log(self, update: int, numbers: dict[str, float]) -> None:
         """Numbers of one update."""
 
     def close(self) -> None:
-        """No more will come."""
+        """The run has ended."""
 
 
 def check_trackers(config: Config) -> None:
-    """Raise if a tracker that the settings ask for is not installed."""
+    """Raise if a tracker of the settings is not installed."""
     for kind in config.track:
         _module(kind)
 
@@ -43,12 +43,12 @@ def _module(kind: str) -> Any:
 
 
 def open_trackers(config: Config, folder: Path | None, updates: int) -> list[Tracker]:
-    """The trackers that the settings ask for.
+    """The trackers of the settings.
 
     Args:
-        config: all settings; handed to trackers that keep them.
+        config: all settings; passed to trackers that record them.
         folder: of the run.
-        updates: made before, where a run goes on.
+        updates: made before, if a run is resumed.
     """
     name = folder.name if folder else f"{config.task.name}-{config.model.name}"
     return [_open(kind, config, folder or Path(name), name, updates) for kind in config.track]
@@ -82,7 +82,7 @@ class TensorBoard:
 
 
 class Weights:
-    """wandb, and trackio which has the same verbs."""
+    """wandb, and trackio, which has the same interface."""
 
     def __init__(self, module: Any, name: str, settings: dict[str, Any]) -> None:
         self.module = module

@@ -1,1 +1,1 @@
-"""Numbers about networks, trained or not: any layer here, torch.nn's, or a step function."""
+"""Analysis of networks: layers of this package, of torch.nn, or step functions."""

@@ -1,4 +1,4 @@
-"""Any recurrent network as one map (x, h) → h on flat states, so that every analysis is written once."""
+"""Any recurrent network as a map (x, h) → h on flat states, the common input of all analyses."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Dynamics:
-    """A network seen as h_t = F(x_t, h_{t−1}) with h (batch, state_size).
+    """A network as a map h_t = F(x_t, h_{t−1}) with h (batch, state_size).
 
     Attributes:
         run: (x, h) → (output, h), x (batch, input_size), h (batch, state_size).
         input_size: features of x.
-        state_size: all numbers that the network carries on: layers × hidden units, twice that for an LSTM, and for
-            complex states real and imaginary parts.
+        state_size: size of the complete state: layers × hidden units, twice that for an LSTM and for complex states.
         like: a tensor with the dtype and device of the network.
-        read: h → output, where the output is a part of the state; else None.
-        batch_first: whether inputs come as (batch, time, feature), as the layer takes them. Results are always time
-            first.
+        read: h → output, if the output is part of the state; else None.
+        batch_first: whether inputs are (batch, time, feature), as for the layer. Results are always time first.
     """
 
     run: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -38,7 +36,7 @@ class Dynamics:
     batch_first: bool = False
 
     def time_first(self) -> Dynamics:
-        """The same network for inputs (T, B, input_size), whatever its layer takes."""
+        """The same network for inputs (T, B, input_size), also if its layer is batch-first."""
         return replace(self, batch_first=False)
 
     def step(self, x: Tensor, h: Tensor) -> Tensor:
@@ -46,13 +44,13 @@ class Dynamics:
         return self.run(x, h)[1]
 
     def initial(self, batch: int) -> Tensor:
-        """The state at rest."""
+        """The zero state."""
         return self.like.new_zeros(batch, self.state_size)
 
     def inputs(self, inputs: Any) -> Tensor:
-        """`inputs`, laid out as the layer takes them, as (T, B, input_size).
+        """`inputs`, in the layout of the layer, as (T, B, input_size).
 
-        Symbols become one-hot vectors, one sequence a batch of one.
+        Symbols become one-hot vectors, a single sequence a batch of one.
         """
         check_tensor("inputs", inputs)
         if not inputs.is_floating_point():
@@ -61,23 +59,23 @@ class Dynamics:
         if x.dim() != 3 or x.shape[-1] != self.input_size or not x.numel():
             order = "batch, time" if self.batch_first else "time, batch"
             raise InputError(
-                f"`inputs` must be of shape ({order}, {self.input_size}), as batch_first={self.batch_first} says, or "
-                f"(time, {self.input_size}); got {tuple(inputs.shape)}. Lay them out as the layer takes them."
+                f"`inputs` must be of shape ({order}, {self.input_size}), for batch_first={self.batch_first}, or "
+                f"(time, {self.input_size}); got {tuple(inputs.shape)}. Use the layout of the layer."
             )
         return self.swapped(x, inputs.dim() == 3).detach().to(self.like)
 
     def swapped(self, sequences: Tensor, batched: bool = True) -> Tensor:
-        """(T, B, …) from the layout of the layer, or the layout of the layer from (T, B, …)."""
+        """Convert between (T, B, …) and the layout of the layer, in either direction."""
         return sequences.transpose(0, 1) if self.batch_first and batched else sequences
 
     def states(self, inputs: Tensor, state: Tensor | None = None) -> Tensor:
-        """The flat states (T + 1, B, state_size), from `state` or from rest."""
+        """The flat states (T + 1, B, state_size), from `state` or from zero."""
         h = self.initial(inputs.shape[1]) if state is None else state
-        found = [h]
+        states = [h]
         with torch.no_grad():
             for x in inputs:
-                found.append(self.step(x, found[-1]))
-        return torch.stack(found)
+                states.append(self.step(x, states[-1]))
+        return torch.stack(states)
 
 
 def dynamics(network: Any, *, input_size: int | None = None, state_size: int | None = None) -> Dynamics:
@@ -86,7 +84,7 @@ def dynamics(network: Any, *, input_size: int | None = None, state_size: int | N
     Args:
         network: a layer of this package, `torch.nn.RNN`, `GRU` or `LSTM`; a module with exactly one of these inside; or
             a function `step(x, state) -> state` on batches (B, input_size) and (B, state_size).
-        input_size, state_size: for a function, which does not say.
+        input_size, state_size: for a function, where they are not known.
 
     Example:
         >>> import torch
@@ -110,7 +108,7 @@ def dynamics(network: Any, *, input_size: int | None = None, state_size: int | N
     sizes = check_size("input_size", input_size), check_size("state_size", state_size)
     step: Step = network
     rest = torch.zeros((), dtype=torch.float64)
-    return Dynamics(lambda x, h: (found := step(x, h), found), *sizes, rest, lambda h: h)
+    return Dynamics(lambda x, h: (new := step(x, h), new), *sizes, rest, lambda h: h)
 
 
 def recurrent_layer(module: nn.Module) -> nn.Module:
@@ -135,8 +133,8 @@ def _of_layer(layer: nn.Module) -> Dynamics:
     """By the layer's own step and init_state, or by torch.nn's forward over one step."""
     if getattr(layer, "bidirectional", False):
         raise InputError(
-            "`network` must run in one direction; got bidirectional=True, which has no state that is carried on. "
-            "Analyse a layer of one direction."
+            "`network` must run in one direction; got bidirectional=True, whose state is not carried forward. "
+            "Analyse a unidirectional layer."
         )
     freeze = getattr(layer, "freeze", None)
     layer = freeze() if callable(freeze) else layer  # computes constrained matrices once, without dropout
@@ -149,12 +147,12 @@ def _of_layer(layer: nn.Module) -> Dynamics:
         output, state = step(x, packing.unpack(h))
         return output, packing.pack(state)
 
-    found = Dynamics(run, int(layer.input_size), packing.size, like)  # type: ignore[arg-type]
-    return replace(found, read=_read(found, packing), batch_first=bool(getattr(layer, "batch_first", False)))
+    system = Dynamics(run, int(layer.input_size), packing.size, like)  # type: ignore[arg-type]
+    return replace(system, read=_read(system, packing), batch_first=bool(getattr(layer, "batch_first", False)))
 
 
 def _read(system: Dynamics, packing: _Packing) -> Callable[[Tensor], Tensor] | None:
-    """Which part of the state the output is: the top layer of one of its tensors, told by trying."""
+    """The part of the state that is the output: the top layer of one of its tensors, found by comparison."""
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         x = torch.randn(2, system.input_size, generator=g).to(system.like)
@@ -187,7 +185,7 @@ def _contract(layer: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 class _Packing:
-    """Between the state of a layer, one tensor or several of shape (cells, batch, …), and flat states (batch, size)."""
+    """Conversion between states of a layer, one or several tensors (cells, batch, …), and flat states (batch, size)."""
 
     def __init__(self, example: Any) -> None:
         self.tuple = isinstance(example, tuple)
@@ -206,9 +204,9 @@ class _Packing:
         return torch.cat(flat, 1)
 
     def unpack(self, h: Tensor) -> Any:
-        found = []
+        tensors = []
         for part, flat in zip(self.parts, h.split(self.sizes, 1), strict=True):
             shape = (part.shape[0], *part.shape[2:], *((2,) if part.is_complex() else ()))
             state = flat.reshape(len(h), *shape).movedim(0, 1).contiguous()
-            found.append(torch.view_as_complex(state) if part.is_complex() else state)
-        return tuple(found) if self.tuple else found[0]
+            tensors.append(torch.view_as_complex(state) if part.is_complex() else state)
+        return tuple(tensors) if self.tuple else tensors[0]

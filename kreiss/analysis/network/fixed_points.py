@@ -1,4 +1,4 @@
-"""Fixed and slow points, found in batches, with the stability of each."""
+"""Fixed points and slow points, with their stability."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kreiss.errors import InputError, check_size
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """Points where F(x, h) = h, or nearly, slowest first.
+    """Points where F(x, h) ≈ h, slowest first.
 
     Attributes:
         points: (K, S).
         speeds: ‖F(x, h) − h‖ of each.
         jacobians: ∂F/∂h there, (K, S, S).
-        fixed: which are fixed points up to rounding; the others are slow points, where the speed has a minimum above 0.
+        fixed: which are fixed points up to rounding error; the others are slow points, local minima of the speed.
         moduli: |λ| of each Jacobian, largest first, (K, S).
-        stable: which are stable: all |λ| < 1.
-        found_by: how many starts ended at each.
+        stable: which are stable, all |λ| < 1.
+        found_by: number of starts that converged to each.
     """
 
     points: Tensor
@@ -38,7 +38,7 @@ class FixedPoints:
     found_by: Tensor
 
     def schur(self, i: int) -> SchurForm:
-        """The ordered Schur form of the Jacobian at point i: its modes, slowest and least stable first."""
+        """The ordered Schur form of the Jacobian at point i: its modes, least stable first."""
         return real_schur(self.jacobians[i])
 
     def __len__(self) -> int:
@@ -58,18 +58,18 @@ def fixed_points(
     generator: torch.Generator | None = None,
     **sizes: int,
 ) -> FixedPoints:
-    """Minimise ‖F(x, h) − h‖² from many starts at once, then Newton's method, then drop what is found twice.
+    """Minimise ‖F(x, h) − h‖² from many starts at once, refine by Newton's method, and remove duplicates.
 
     Args:
         network: see `dynamics`.
         input: the constant x, (I,); zero by default.
-        starts: flat states (K, S) to start at, such as states of a trajectory; random ones of scale 1 by default.
+        starts: flat initial states (K, S), such as states of a trajectory; random ones of scale 1 by default.
         count: number of random starts.
         descent: steps of gradient descent (Adam).
-        newton: most steps of Newton's method.
-        slow: speed up to which a point that is no fixed point is kept, as a slow point.
-        apart: distance below which two points are one.
-        generator: of the random starts.
+        newton: maximal number of Newton steps.
+        slow: speed up to which a point that is not fixed is kept as a slow point.
+        apart: distance below which two points are considered equal.
+        generator: for the random starts.
 
     Reference: Sussillo and Barak (2013).
 
@@ -127,14 +127,14 @@ def _descended(system: Dynamics, x: Tensor, h: Tensor, steps: int) -> Tensor:
 
 
 def _polished(system: Dynamics, x: Tensor, h: Tensor, steps: int) -> Tensor:
-    """Newton's method where it slows the point down; a slow point stays where descent has brought it."""
+    """Newton's method where it lowers the speed; a slow point stays where descent ended."""
     eye = torch.eye(system.state_size).to(h)
     for _ in range(steps):
         new, jacobian, _ = one_step(system, x.expand(len(h), -1), h)
         distance = new - h
         move = torch.linalg.lstsq(eye - jacobian, distance.unsqueeze(-1), driver="gelsd").solution.squeeze(-1)
         moved = torch.zeros(len(h), dtype=torch.bool, device=h.device)
-        for share in (1.0, 0.5, 0.2, 0.05):  # a whole step may go too far
+        for share in (1.0, 0.5, 0.2, 0.05):  # a full step may overshoot
             tried = h + share * move
             better = ~moved & (_speed(system, x, tried).detach() < distance.norm(dim=1))
             h, moved = torch.where(better.unsqueeze(1), tried, h), moved | better
@@ -147,19 +147,21 @@ def _collected(system: Dynamics, x: Tensor, h: Tensor, slow: float, apart: float
     speeds = _speed(system, x, h).detach()
     order = speeds.argsort()
     h, speeds = h[order], speeds[order]
-    kept: list[int] = []
+    distinct: list[int] = []
     votes: list[int] = []
     for i in range(int((speeds <= slow).sum())):
-        near = [k for k, j in enumerate(kept) if float((h[i] - h[j]).norm()) < apart]
+        near = [k for k, j in enumerate(distinct) if float((h[i] - h[j]).norm()) < apart]
         if near:
             votes[near[0]] += 1
         else:
-            kept.append(i)
+            distinct.append(i)
             votes.append(1)
-    points, speeds = h[kept], speeds[kept]
-    jacobians = one_step(system, x.expand(len(points), -1), points)[1] if kept else h.new_zeros(0, *[h.shape[1]] * 2)
+    points, speeds = h[distinct], speeds[distinct]
+    jacobians = (
+        one_step(system, x.expand(len(points), -1), points)[1] if distinct else h.new_zeros(0, *[h.shape[1]] * 2)
+    )
     moduli = torch.tensor(np.array([np.repeat(f.moduli, f.sizes) for f in map(real_schur, jacobians)])).to(h)
-    moduli = moduli.reshape(len(kept), h.shape[1])
+    moduli = moduli.reshape(len(distinct), h.shape[1])
     rounding = 100 * torch.finfo(h.dtype).eps * (1 + points.norm(dim=1))
     return FixedPoints(
         points,

@@ -1,4 +1,4 @@
-"""How the gradient of a loss travels back through time, at one moment of training and over all of it."""
+"""Gradients of a loss through time, at one point of training and over its course."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GradientFlow:
 
     Attributes:
         norms: (T + 1, B), one column per sequence.
-        growth: mean factor per step backwards in time, over the steps where the gradient is not zero.
+        growth: mean factor per step backwards in time, over steps with a non-zero gradient.
     """
 
     norms: Tensor
@@ -39,11 +39,11 @@ def gradient_flow(
     Args:
         network: see `dynamics`.
         inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols.
-        loss: a function of the outputs (T, B, H), or (B, T, H) of a batch-first network, to one number; for ‖∂L/∂h_t‖
-            of each sequence alone, a sum over them.
-        state: flat start (B, S).
+        loss: maps the outputs (T, B, H), or (B, T, H) of a batch-first network, to one number; use a sum over sequences
+            to get ‖∂L/∂h_t‖ of each sequence.
+        state: flat initial state (B, S).
 
-    Where the output is no part of the state, ∂L/∂h_t is that of the outputs after t alone.
+    If the output is not part of the state, ∂L/∂h_t includes only the outputs after t.
 
     Reference: Kerg (2022), App. A.6, Fig. 3 left.
 
@@ -63,21 +63,21 @@ def gradient_flow(
         for now in x:
             output, h = system.run(now, states[-1])
             states.append(h)
-            outputs.append(output if system.read is None else system.read(h))  # so that ∂L/∂h_t has what y_t adds
+            outputs.append(output if system.read is None else system.read(h))  # so that ∂L/∂h_t includes y_t
         value = loss(system.swapped(torch.stack(outputs)))
         if value.dim() or not torch.isfinite(value):
             got = f"shape {tuple(value.shape)}" if value.dim() else float(value.detach())
             raise InputError(
                 f"`loss` must return one finite number; got {got}. Reduce it with .mean(), or look for overflow."
             )
-        found = torch.autograd.grad(value, states, allow_unused=True)
-    parts = [torch.zeros_like(states[0]) if part is None else part for part in found]
+        gradients = torch.autograd.grad(value, states, allow_unused=True)
+    parts = [torch.zeros_like(states[0]) if part is None else part for part in gradients]
     norms = torch.stack([part.norm(dim=1) for part in parts]).detach()
     return GradientFlow(norms, _growth(norms.mean(1)))
 
 
 def _growth(mean: Tensor) -> float:
-    """The factor per step backwards that a straight line through the logarithms has."""
+    """The factor per step backwards, from a straight-line fit to the logarithms."""
     seen = torch.nonzero(mean > 0)[:, 0]
     if len(seen) < 2:
         return float("nan")
@@ -88,12 +88,12 @@ def _growth(mean: Tensor) -> float:
 
 @dataclass
 class GradientHistory:
-    """Gradient flow through training: call `add` now and then, then look at `norms`.
+    """Gradient flow through training: call `add` at intervals, then read `norms`.
 
     Attributes:
-        updates: of the measurements.
-        flows: what was measured.
-        recorded: update → norm of the gradient of all parameters, where the training recorded it.
+        updates: update number of each measurement.
+        flows: the measurements.
+        recorded: update → norm of the gradient of all parameters, if the training recorded it.
 
     Reference: Kerg (2022), App. A.6, Fig. 3 right.
 
@@ -112,7 +112,7 @@ class GradientHistory:
     recorded: dict[int, float] = field(default_factory=dict)
 
     def add(self, update: int, network: Any, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> None:
-        """Measure the present network."""
+        """Measure the current network."""
         self.flows.append(gradient_flow(network, inputs, loss))
         self.updates.append(update)
 

@@ -28,7 +28,7 @@ class Jacobians:
 
 
 def one_step(system: Dynamics, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """F(x, h), ∂F/∂h (B, S, S) and ∂F/∂x (B, S, I), by one backward pass over a copy of the batch per unit."""
+    """F(x, h), ∂F/∂h (B, S, S) and ∂F/∂x (B, S, I), by one backward pass over one copy of the batch per unit."""
     batch, size = h.shape
     xs = x.detach().repeat_interleave(size, 0).requires_grad_()
     hs = h.detach().repeat_interleave(size, 0).requires_grad_()
@@ -47,7 +47,7 @@ def step_jacobians(network: Any, inputs: Tensor, state: Tensor | None = None, **
     Args:
         network: see `dynamics`; `sizes` are for a step function.
         inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols.
-        state: flat start (B, S); at rest by default.
+        state: flat initial state (B, S); zero by default.
 
     Example:
         >>> import torch
@@ -69,9 +69,9 @@ def step_jacobians(network: Any, inputs: Tensor, state: Tensor | None = None, **
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How states depend on small changes of inputs: derivatives along the given trajectories, so a local measure.
+    """Dependence of states on small changes of inputs: derivatives along the given trajectories, so a local measure.
 
-    A network that holds a bit in one of two stable states has small derivatives there and remembers it all the same.
+    A network that stores a bit in one of two stable states has small derivatives there but still remembers it.
 
     Attributes:
         norms: ‖∂h_τ/∂x_t‖₂, (T, T), rows τ, columns t, zero for t > τ; mean over the batch.
@@ -82,13 +82,13 @@ class Sensitivity:
     by_lag: Tensor
 
     def first_below(self, share: float = 0.1) -> int | None:
-        """The first lag after the largest dependence at which it lies below `share` of that; None if it never does."""
+        """The first lag after the maximum with a dependence below `share` of the maximum; None if there is none."""
         top = int(self.by_lag.argmax())
         below = torch.nonzero(self.by_lag[top:] < share * self.by_lag[top])
         return top + int(below[0]) if len(below) else None
 
     def horizon(self, share: float = 0.1) -> int | None:
-        """The first lag from which the dependence stays below `share` of its largest; None if it never does."""
+        """The first lag from which the dependence stays below `share` of its maximum; None if there is none."""
         above = torch.nonzero(self.by_lag >= share * self.by_lag.max())
         last = int(above[-1]) if len(above) else -1
         return last + 1 if last + 1 < len(self.by_lag) else None
@@ -97,22 +97,22 @@ class Sensitivity:
 def input_sensitivity(
     network: Any, inputs: Tensor, *, units: slice | None = None, state: Tensor | None = None, **sizes: int
 ) -> Sensitivity:
-    """The heat map ‖∂h_τ/∂x_t‖₂ for all t ≤ τ: how long a small change of an input is felt, along these trajectories.
+    """The heat map ‖∂h_τ/∂x_t‖₂ for all t ≤ τ: how long a small change of an input persists along these trajectories.
 
     Args:
         network: see `dynamics`.
         inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols.
         units: a slice of the flat state, such as the long-term or the short-term half.
-        state: flat start (B, S).
+        state: flat initial state (B, S).
 
     Reference: the gradient maps of the ENRNN paper, §6.1 and Figs. 4 and 5.
     """
-    found = step_jacobians(network, inputs, state, **sizes)
-    length, batch, size, features = found.input.shape
-    chain = found.input.new_zeros(batch, size, 0)  # ∂h_τ/∂x_t side by side for t ≤ τ
-    norms = found.input.new_zeros(length, length)
+    jacobians = step_jacobians(network, inputs, state, **sizes)
+    length, batch, size, features = jacobians.input.shape
+    chain = jacobians.input.new_zeros(batch, size, 0)  # ∂h_τ/∂x_t side by side for t ≤ τ
+    norms = jacobians.input.new_zeros(length, length)
     for tau in range(length):
-        chain = torch.cat([found.state[tau] @ chain, found.input[tau]], -1)
+        chain = torch.cat([jacobians.state[tau] @ chain, jacobians.input[tau]], -1)
         part = chain[:, units or slice(None)].unflatten(-1, (tau + 1, features)).movedim(2, 1)
         norms[tau, : tau + 1] = torch.linalg.matrix_norm(part, 2).mean(0)
     lags = torch.stack([norms.diagonal(-lag).mean() for lag in range(length)])
@@ -120,9 +120,10 @@ def input_sensitivity(
 
 
 def memory_horizon(network: Any, inputs: Tensor, share: float = 0.1, **sizes: int) -> int | None:
-    """Steps after which ‖∂h_τ/∂x_t‖, averaged, stays below `share` of its largest; None if it never does.
+    """Steps after which ‖∂h_τ/∂x_t‖, averaged, stays below `share` of its maximum; None if it never does.
 
-    The derivative is local, see `Sensitivity`: the memory of a linear network, and that of small changes in others.
+    The derivative is local, see `Sensitivity`: it measures the memory of a linear network, and for others that of small
+    changes.
 
     Example:
         >>> import torch
@@ -136,7 +137,7 @@ def memory_horizon(network: Any, inputs: Tensor, share: float = 0.1, **sizes: in
 
 
 def input_output_jacobian(network: Any, inputs: Tensor, readout: Any = None, **sizes: int) -> Tensor:
-    """∂y_T/∂x_t for every t, (T, B, outputs, I), with y the readout of the network's last output.
+    """∂y_T/∂x_t for every t, (T, B, outputs, I), with y the readout of the last output of the network.
 
     Args:
         network: see `dynamics`.
@@ -150,8 +151,8 @@ def input_output_jacobian(network: Any, inputs: Tensor, readout: Any = None, **s
     repeated = x.repeat_interleave(outputs, 1).requires_grad_()
     y = _last_output(system, repeated, readout)
     rows = torch.eye(outputs, dtype=y.dtype, device=y.device).repeat(x.shape[1], 1)
-    (found,) = torch.autograd.grad(y, repeated, rows)
-    return found.view(len(x), x.shape[1], outputs, -1)
+    (jacobian,) = torch.autograd.grad(y, repeated, rows)
+    return jacobian.view(len(x), x.shape[1], outputs, -1)
 
 
 def _last_output(system: Dynamics, x: Tensor, readout: Any) -> Tensor:
@@ -178,10 +179,10 @@ class SingularSpectra:
 
 def singular_spectra(network: Any, inputs: Tensor, state: Tensor | None = None, **sizes: int) -> SingularSpectra:
     """Singular values of every one-step Jacobian and of their products from the start."""
-    found = step_jacobians(network, inputs, state, **sizes)
-    product = torch.eye(found.state.shape[-1]).to(found.state).expand_as(found.state[0])
+    jacobians = step_jacobians(network, inputs, state, **sizes)
+    product = torch.eye(jacobians.state.shape[-1]).to(jacobians.state).expand_as(jacobians.state[0])
     products = []
-    for jacobian in found.state:
+    for jacobian in jacobians.state:
         product = jacobian @ product
         products.append(torch.linalg.svdvals(product))
-    return SingularSpectra(torch.linalg.svdvals(found.state), torch.stack(products))
+    return SingularSpectra(torch.linalg.svdvals(jacobians.state), torch.stack(products))

@@ -16,10 +16,10 @@ from kreiss.errors import InputError, check_size
 
 @dataclass(frozen=True)
 class LyapunovSpectrum:
-    """What `lyapunov_spectrum` finds.
+    """Result of `lyapunov_spectrum`.
 
     Attributes:
-        exponents: per step, largest first, mean over trajectories; −∞ where a direction is lost for good.
+        exponents: per step, largest first, mean over trajectories; −∞ for directions that vanish entirely.
         error: standard error of each, from blocks of time.
         history: running means, (steps, exponents).
     """
@@ -55,12 +55,12 @@ def lyapunov_spectrum(
 
     Args:
         network: see `dynamics`.
-        inputs: that drive it, (T, B, I), or (B, T, I) if it is batch-first; the first `warmup` steps are not counted.
-            Without input by default.
-        steps: steps to count where there are no inputs.
-        warmup: steps before, for the state to settle on its attractor and directions to align.
+        inputs: driving inputs (T, B, I), or (B, T, I) if it is batch-first; the first `warmup` steps are not counted.
+            None for an autonomous network.
+        steps: number of steps to count if there are no inputs.
+        warmup: initial steps, for the state to reach its attractor and the directions to align.
         count: number of exponents; all by default.
-        state: flat start (B, S); small random numbers by default where there are no inputs.
+        state: flat initial state (B, S); small random numbers by default if there are no inputs.
 
     Reference: Benettin et al. (1980); Engelken et al. (2023) for recurrent networks.
 
@@ -99,7 +99,7 @@ def _start(system: Any, batch: int, alone: bool, state: Tensor | None, generator
     if state is not None:
         return state.to(system.like)
     h: Tensor = system.initial(batch)
-    # without input the origin is often a fixed point, and not the attractor that is meant
+    # without input the origin is often a fixed point rather than the attractor of interest
     noise = torch.randn(h.shape, generator=generator or torch.Generator().manual_seed(0))
     return h + 0.1 * noise.to(h) if alone else h
 

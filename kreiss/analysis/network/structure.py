@@ -1,4 +1,4 @@
-"""The Schur structure that a layer has learned: Θ, its angles, its sub-diagonals, its delay line."""
+"""The learned Schur structure of a layer: Θ, its angles, sub-diagonals and delay line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kreiss.errors import InputError
 
 @dataclass(frozen=True)
 class LearnedStructure:
-    """The Schur form V = PΘPᵀ of one recurrent matrix and what stands out in it.
+    """The Schur form V = PΘPᵀ of one recurrent matrix and summary statistics.
 
     Attributes:
         matrix: V.
@@ -31,8 +31,8 @@ class LearnedStructure:
         delay_line: mean |T_{i+1,i}| between neighbouring blocks.
         triangle: mean |T_ij| over the rest of the triangle.
         normal_energy: Σ|λ|²/‖V‖²_F.
-        angle_distance: largest difference between the distribution of angles and the uniform one on [0, π]; 0 is
-            uniform, 1 is all angles at 0 or all at π.
+        angle_distance: Kolmogorov distance of the angles from the uniform distribution on [0, π]; 0 if uniform, 1 if
+            all angles are 0 or all are π.
     """
 
     matrix: Array
@@ -74,13 +74,13 @@ GATES = {2: ("first", "second"), 3: ("reset", "update", "new"), 4: ("input", "fo
 
 
 def recurrent_matrices(layer: nn.Module) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    """(name, V, its own Θ if it has one) of every recurrent matrix of a layer, gate by gate."""
-    found = False
+    """(name, V, own Θ or None) of every recurrent matrix of a layer, gate by gate."""
+    any_matrix = False
     for k in range(int(getattr(layer, "num_layers", 1))):
         weight = getattr(layer, f"weight_hh_l{k}", None)
         if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.shape[0] % weight.shape[1]:
             continue
-        found = True
+        any_matrix = True
         gates = weight.shape[0] // weight.shape[1]
         if gates == 1:
             yield f"l{k}", weight.detach(), _own_form(layer, f"l{k}", weight)
@@ -88,7 +88,7 @@ def recurrent_matrices(layer: nn.Module) -> Iterator[tuple[str, Tensor, Tensor |
             names = GATES.get(gates, tuple(str(i) for i in range(gates)))
             parts = weight.detach().chunk(gates)
             yield from ((f"l{k}.{name}", part, None) for name, part in zip(names, parts, strict=True))
-    if not found:
+    if not any_matrix:
         raise InputError(
             f"`network` must have recurrent matrices named weight_hh_l0, …; got {type(layer).__name__} without. "
             "Pass the matrix itself."
@@ -96,7 +96,7 @@ def recurrent_matrices(layer: nn.Module) -> Iterator[tuple[str, Tensor, Tensor |
 
 
 def _own_form(layer: Any, suffix: str, weight: Tensor) -> Tensor | None:
-    """Θ in the layer's own basis, where its set is in Schur form."""
+    """Θ in the layer's own basis, if its set is in Schur form."""
     sets: Any = getattr(layer, "sets", ())
     core = getattr(sets[suffix], "core", None) if suffix in sets else None
     if core is None:

@@ -1,4 +1,4 @@
-"""Hidden states over time: sizes, spread, dimensionality, growth of perturbations."""
+"""Hidden states over time: norms, spread, dimensionality, growth of perturbations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HiddenTransients:
 
     Attributes:
         states: the states.
-        norm_mean, norm_deviation: of their lengths.
+        norm_mean, norm_deviation: of their norms.
         unit_mean, unit_deviation: of the standard deviation across units.
     """
 
@@ -30,7 +30,7 @@ class HiddenTransients:
 
 
 def hidden_transients(network: Any, inputs: Tensor, state: Tensor | None = None, **sizes: int) -> HiddenTransients:
-    """Run the network and describe its states, as Kerg et al. (2019), Fig. 1(b), does for linear ones."""
+    """Run the network and summarise its states, as in Kerg et al. (2019), Fig. 1(b), for linear networks."""
     system = dynamics(network, **sizes)
     states = system.states(system.inputs(inputs), None if state is None else state.to(system.like))
     norms, spread = states.norm(dim=2), states.std(dim=2, correction=0)
@@ -41,7 +41,7 @@ def hidden_transients(network: Any, inputs: Tensor, state: Tensor | None = None,
 
 @dataclass(frozen=True)
 class Dimensionality:
-    """How many directions states fill.
+    """The effective dimension of a set of states.
 
     Attributes:
         participation: (Σλ)²/Σλ² of the eigenvalues of their covariance; between 1 and the number of units.
@@ -79,7 +79,7 @@ def dimensionality(states: Tensor) -> Dimensionality:
 
 @dataclass(frozen=True)
 class PerturbationGrowth:
-    """Distance between a trajectory and disturbed ones, as a multiple of the disturbance.
+    """Distance between a trajectory and perturbed ones, relative to the perturbation.
 
     Attributes:
         growth: (T + 1, directions), starting at 1; mean over the batch.
@@ -100,14 +100,14 @@ def perturbation_growth(
     generator: torch.Generator | None = None,
     **sizes: int,
 ) -> PerturbationGrowth:
-    """Run the network from nearby starts and watch them part or meet.
+    """The distance between trajectories from nearby initial states.
 
     Args:
         network: see `dynamics`.
         inputs: (T, B, I), or (B, T, I) if the network is batch-first; (T, I); or symbols; the same for all.
-        size: length of the disturbance of the start.
-        directions: number of random disturbances.
-        state: flat start (B, S).
+        size: norm of the perturbation of the initial state.
+        directions: number of random perturbations.
+        state: flat initial state (B, S).
     """
     if not size > 0:
         raise InputError(f"`size` must be positive; got size={size}. Pass a small length, such as 1e-6.")

@@ -1,1 +1,1 @@
-"""What carries the contract of `torch.nn.RNN`: base, computed matrices, checks, conversion, loading, streaming."""
+"""The interface of `torch.nn.RNN`: base class, computed matrices, checks, conversion, loading, streaming."""

@@ -1,4 +1,4 @@
-"""The contract of `torch.nn.RNN`, for any set of matrices."""
+"""The interface of `torch.nn.RNN`, for any set of matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from torch.utils._pytree import tree_map
 
-from kreiss.errors import InputError, check_name, check_size, check_tensor
+from kreiss.errors import InputError, check_name, check_size
 from kreiss.layers.contract import conversion
 from kreiss.layers.contract.checks import (
     autocast_is_on,
@@ -25,6 +25,7 @@ from kreiss.layers.contract.checks import (
     checked_dropout,
     checked_dtype,
     checked_layers,
+    checked_step,
 )
 from kreiss.layers.contract.loading import CheckedLoading
 from kreiss.layers.contract.matrices import ComputedMatrices
@@ -37,7 +38,7 @@ Layer = TypeVar("Layer", bound="RecurrentLayer")
 
 
 class LayerOptions(TypedDict, total=False):
-    """Options that every layer takes, keyword-only, as `torch.nn.RNN` names them."""
+    """Keyword-only options of every layer, named as in `torch.nn.RNN`."""
 
     bias: bool
     batch_first: bool
@@ -49,33 +50,33 @@ class LayerOptions(TypedDict, total=False):
 
 
 class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
-    """h_t = φ(V h_{t−1} + U x_t + b) with V in a set of matrices; used as `torch.nn.RNN` is.
+    """h_t = φ(V h_{t−1} + U x_t + b) with V in a set of matrices; same call signature as `torch.nn.RNN`.
 
     Symbols::
 
         V   weight_hh_l{k}, computed from the free parameters {role}_l{k} of its set
         U   weight_ih_l{k}
-        b   bias_l{k}; with a free V and φ ≠ modReLU torch's pair bias_ih_l{k}, bias_hh_l{k}
+        b   bias_l{k}; with an unconstrained V and φ ≠ modReLU torch's pair bias_ih_l{k}, bias_hh_l{k}
 
     The second direction of a bidirectional layer carries the suffix `_reverse`.
 
     Args:
         input_size: features of x.
         hidden_size: size of the state.
-        num_layers: layers on top of one another.
-        make_set: makes the set of V, once per layer and direction.
+        num_layers: number of stacked layers.
+        make_set: creates the set of V, once per layer and direction.
         nonlinearity: "identity", "tanh", "relu" or "modrelu".
-        init: initialiser of V, one the set knows.
-        bias: whether there is a b. For modReLU it is the threshold inside.
-        batch_first: whether input and output are (batch, time, feature).
+        init: initialiser of V, one of those of the set.
+        bias: whether there is a b. For modReLU it is the threshold.
+        batch_first: whether inputs and outputs are (batch, time, feature).
         dropout: probability of dropping an output between layers.
-        bidirectional: whether a second direction runs from the end.
+        bidirectional: whether a second direction runs backwards in time.
         generator: for the initial values.
         device, dtype: of the parameters.
     """
 
-    elman = True  # whether a step is h ← φ(V h + U x; b), as in torch.nn.RNN, and so one call of the kernel
-    reals = 1  # numbers per unit of the state; two in complex layers
+    elman = True  # whether a step is h ← φ(V h + U x; b), as in torch.nn.RNN, so that the kernel applies
+    reals = 1  # real numbers per unit of the state; two in complex layers
     nonlinearities: tuple[str, ...] = REAL_NONLINEARITIES
 
     def __init__(
@@ -106,7 +107,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         self.dropout = checked_dropout(dropout, num_layers)
         self.bidirectional = bool(bidirectional)
         where = checked_device(device), checked_dtype(dtype)
-        check_tensors_fit(self._input_shapes().values(), *where)  # first, because making a set takes memory too
+        check_tensors_fit(self._input_shapes().values(), *where)  # first, because creating a set takes memory too
         self.sets = nn.ModuleDict({suffix: make_set() for suffix, _ in self._cells()})
         self._names = {suffix: self._free_names(suffix) for suffix, _ in self._cells()}
         first = self._set("l0")
@@ -133,14 +134,14 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         self.sets.to(device=device, dtype=dtype)
 
     def _input_shapes(self) -> dict[str, tuple[int, int]]:
-        """The shape of U of each layer and direction, by suffix."""
+        """The shape of U for each layer and direction, by suffix."""
         above = self.state_size * (2 if self.bidirectional else 1)
         widths = {suffix: self.input_size if suffix.startswith("l0") else above for suffix, _ in self._cells()}
         return {suffix: (self.state_size, width) for suffix, width in widths.items()}
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all parameters anew: V by `init`, U Glorot normal, b ~ U(−0.01, 0.01) in modReLU, else 0."""
+        """Initialise all parameters: V by `init`, U Glorot normal, b ~ U(−0.01, 0.01) for modReLU, else 0."""
         weight = self.weight_ih_l0
         if weight.device.type == "meta":
             return
@@ -163,7 +164,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Tensor | PackedSequence, Any]:
         """Run a sequence; shapes of input, hx, output and h_n as in `torch.nn.RNN`.
 
-        An integer input (time, batch) or (time,) is a sequence of symbols below input_size, and means their one-hot
+        An integer input (time, batch) or (time,) is a sequence of symbols below input_size, which represent one-hot
         vectors; columns of U are looked up instead of multiplied.
         """
         if isinstance(input, PackedSequence):
@@ -176,11 +177,11 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         return (out.transpose(0, 1) if self.batch_first else out), last
 
     def final_state(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:
-        """h_n of `forward` alone, in memory of about 2√T states instead of T for the layer on top.
+        """h_n of `forward` alone, storing about 2√T states of the top layer instead of T.
 
-        Of its states every √T-th is kept (fewer where that makes pieces of less than 4,096 rows) and the others are
-        computed again for the gradient, which costs about one more forward pass. On the reference path (see
-        `kreiss doctor`) it saves nothing.
+        Every √T-th state of that layer is stored (fewer if the segments would have less than 4,096 rows) and the others
+        are recomputed for the gradient, which costs about one more forward pass. On the reference path (see
+        `kreiss doctor`) it saves no memory.
         """
         if isinstance(input, PackedSequence):
             x, lengths = self._padded(input)
@@ -191,11 +192,11 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         return last if batched else _each(last, lambda part: part.squeeze(1))
 
     def _prepared(self, input: Tensor, hx: Any) -> tuple[Tensor, Any, bool]:
-        """Checked input (T, B, …), state with its batch, and whether the caller's input had one."""
+        """Checked input (T, B, …), state with a batch dimension, and whether the input had one."""
         check_input(input, self.weight_ih_l0)
         batched = input.dim() == (3 if input.is_floating_point() else 2)
         x = input.transpose(0, 1) if batched and self.batch_first else input if batched else input.unsqueeze(1)
-        if x.shape[0] == 0:  # not len(x), which fixes the length in torch.export
+        if x.shape[0] == 0:  # not len(x), which would fix the length in torch.export
             raise InputError("the sequence must have at least one step; got length 0. Leave empty sequences out.")
         self._check_state(hx, x.shape[1] if batched else None, input)
         state = hx if batched or hx is None else _each(hx, lambda part: part.unsqueeze(1))
@@ -224,12 +225,12 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
     def _run(
         self, x: Tensor, state: Any, lengths: Tensor | None, *, only_last: bool = False
     ) -> tuple[list[Tensor], Any]:
-        """All layers over x (T, B, I), from a state whose first dimension counts cells, or from zero."""
+        """All layers over x (T, B, I), from a state whose first dimension indexes cells, or from zero."""
         last: list[Any] = []
         outs: list[Tensor] = []
-        on_top = (self.num_layers - 1) * (2 if self.bidirectional else 1)  # number of its first cell
+        on_top = (self.num_layers - 1) * (2 if self.bidirectional else 1)  # index of the first cell of the top layer
         for suffix, backwards in self._cells():
-            if suffix != "l0" and not backwards:  # a new layer: its input is what the one below put out
+            if suffix != "l0" and not backwards:  # a new layer: its input is the output of the layer below
                 x = F.dropout(_side_by_side(outs), self.dropout, self.training)
                 outs = []
             first = None if state is None else _each(state, lambda part: part[len(last)])
@@ -242,7 +243,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         return outs, _each(last[0], lambda part: part.unsqueeze(0)) if len(last) == 1 else _stacked(last)
 
     def _run_cell(self, suffix: str, x: Tensor, h0: Any, lengths: Tensor | None, backwards: bool) -> tuple[Tensor, Any]:
-        """All outputs and the last state of one layer and direction; for another step, `unroll` it here."""
+        """All outputs and the last state of one layer and direction; override it to `unroll` another step."""
         return run_plain(**self._arguments(suffix, x, h0, lengths, backwards))
 
     def _last_state(self, suffix: str, x: Tensor, h0: Any, lengths: Tensor | None, backwards: bool) -> Any:
@@ -252,7 +253,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
     def _arguments(
         self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
     ) -> dict[str, Any]:
-        """What one layer and direction hands to the recurrence."""
+        """The arguments of the recurrence for one layer and direction."""
         return {
             "x": x,
             "weight": self._input_weight(suffix, x),
@@ -265,34 +266,26 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         }
 
     def _input_weight(self, suffix: str, x: Tensor) -> Tensor | None:
-        """U of one layer and direction; None where x drives the state as it is."""
+        """U of one layer and direction; None if x enters the state directly."""
         return getattr(self, f"weight_ih_{suffix}")
 
     def _transition(self, suffix: str) -> Tensor | Callable[[Tensor], Tensor]:
-        """V as the recurrence takes it: the matrix, or a function that applies it to states."""
+        """V as passed to the recurrence: the matrix, or a function that applies it to states."""
         return self.recurrent_matrix(suffix)
 
     def _bias(self, suffix: str) -> Tensor | None:
-        """b as the recurrence takes it, one number per entry of the state."""
+        """b as passed to the recurrence, one number per entry of the state."""
         biases = [getattr(self, f"{name}_{suffix}") for name in self._bias_names]
         if self.nonlinearity == "cmodrelu":
             biases = [b[:, None].expand(-1, 2).flatten() for b in biases]
         return None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """One time step: x (batch, input_size) or (input_size,), state as `hx`; equal to `forward`.
+        """One time step: x (batch, input_size) or (input_size,), state as `hx`; equivalent to `forward`.
 
-        The matrix is computed at every call; `freeze()` the layer first when there are many.
+        The matrix is computed at every call; `freeze()` the layer first if there are many steps.
         """
-        if self.bidirectional:
-            raise InputError(
-                "`step` must be called on a layer of one direction; got bidirectional=True, which needs the whole "
-                "sequence. Use forward()."
-            )
-        check_tensor("x", x)
-        if x.dim() not in (1, 2):
-            raise InputError(f"`x` must be 1-D or 2-D, one time step; got {x.dim()}-D. Use forward() for a sequence.")
-        time = 1 if self.batch_first and x.dim() == 2 else 0
+        time = checked_step(x, self.bidirectional, self.batch_first)
         out, state = self.forward(x.unsqueeze(time), state)
         assert isinstance(out, Tensor)
         return out.squeeze(time), state
@@ -301,7 +294,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
 
     @property
     def state_size(self) -> int:
-        """Features of states and outputs: hidden_size, or twice that where units are complex."""
+        """Features of states and outputs: hidden_size, or twice that for complex units."""
         return self.reals * self.hidden_size
 
     def init_state(self, batch_size: int | None = None) -> Any:
@@ -317,7 +310,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         return (cells, self.state_size) if batch_size is None else (cells, batch_size, self.state_size)
 
     def _check_state(self, hx: Any, batch_size: int | None, x: Tensor) -> None:
-        """Raise unless hx is a state for sequences like x: of the shape of `init_state`, in their dtype and place."""
+        """Raise unless hx is a state for the input x: with the shape of `init_state` and the dtype and device of x."""
         if hx is None:
             return
         check_state(hx)
@@ -344,7 +337,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
 
     @torch.no_grad()
     def freeze(self: Layer) -> Layer:
-        """A copy for inference and export: each V computed once and kept as a plain matrix."""
+        """A copy for inference and export: each V computed once and stored as a plain matrix."""
         frozen = copy.deepcopy(self)
         for suffix, _ in self._cells():
             frozen._install(suffix, Free(self.state_size), (self.recurrent_matrix(suffix),))
@@ -352,7 +345,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
 
     @classmethod
     def from_torch(cls: type[Layer], rnn: nn.RNN, **options: Any) -> Layer:
-        """A layer that computes what `rnn` computes, each V in the layer's own kind of set.
+        """A layer equivalent to `rnn`, with each V in the set of this layer.
 
         Args:
             rnn: a `torch.nn.RNN`.
@@ -361,11 +354,11 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         return conversion.from_torch(cls, rnn, options)
 
     def to_torch(self) -> nn.RNN:
-        """The `torch.nn.RNN` that computes what this layer computes."""
+        """The `torch.nn.RNN` equivalent to this layer."""
         return conversion.to_torch(self)
 
     def flatten_parameters(self) -> None:
-        """Nothing to do; there because `torch.nn.RNN` has it."""
+        """Does nothing; for compatibility with `torch.nn.RNN`."""
 
     # ------------------------------------------------------------ showing
 
@@ -377,17 +370,17 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
 
 
 def _each(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A state of the same form with every tensor changed."""
+    """The state with `change` applied to every tensor."""
     return change(state) if isinstance(state, Tensor) else tree_map(change, state)
 
 
 def _stacked(states: list[Any]) -> Any:
-    """One state of all cells from that of each."""
+    """The state of all cells from the states of each."""
     if isinstance(states[0], Tensor):
         return torch.stack(states)
     return tree_map(lambda *parts: torch.stack(parts), *states)
 
 
 def _side_by_side(outs: list[Tensor]) -> Tensor:
-    """The outputs of one or two directions, without a copy for one."""
+    """The concatenated outputs of one or two directions, without a copy for one."""
     return outs[0] if len(outs) == 1 else torch.cat(outs, -1)

@@ -1,4 +1,4 @@
-"""Checks of what a layer is given, and the precision it computes in."""
+"""Checks of the arguments of layers, and their precision."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kreiss.errors import InputError, check_memory, check_size
+from kreiss.errors import InputError, check_memory, check_size, check_tensor
 
 # ---------------------------------------------------------------- precision
 
 
 def autocast_is_on(device: torch.device) -> bool:
-    """Whether autocast acts on this device."""
+    """Whether autocast is enabled for this device."""
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Autocast off, on devices that have it."""
+    """Context that disables autocast, on devices that have it."""
     return torch.autocast(device.type, enabled=False) if autocast_is_on(device) else nullcontext()
 
 
@@ -32,11 +32,11 @@ MOST_LAYERS = 1000
 
 
 def checked_layers(num_layers: object) -> int:
-    """`num_layers` if so many can be built."""
+    """`num_layers` if it is within the limit."""
     count = check_size("num_layers", num_layers)
     if count > MOST_LAYERS:
         raise InputError(
-            f"`num_layers` must be at most {MOST_LAYERS}; got num_layers={count}. Stack fewer layers, or several such."
+            f"`num_layers` must be at most {MOST_LAYERS}; got num_layers={count}. Use fewer layers, or chain modules."
         )
     return count
 
@@ -44,13 +44,13 @@ def checked_layers(num_layers: object) -> int:
 def check_tensors_fit(
     shapes: Iterable[tuple[int, ...]], device: torch.device, dtype: torch.dtype, what: str = "the parameters"
 ) -> None:
-    """Raise before tensors of these shapes are made that this machine cannot hold; on the meta device any can."""
+    """Raise if tensors of these shapes do not fit in memory; on the meta device all do."""
     if device.type != "meta":
         check_memory(what, dtype.itemsize * sum(math.prod(shape) for shape in shapes))
 
 
 def check_state(hx: object) -> None:
-    """Raise unless hx is one tensor, or none."""
+    """Raise unless hx is a tensor or None."""
     if hx is not None and not isinstance(hx, Tensor):
         raise TypeError(
             f"`hx` must be a Tensor, the one state of this layer; got {type(hx).__name__}. "
@@ -61,23 +61,25 @@ def check_state(hx: object) -> None:
 def checked_number(name: str, value: float) -> float:
     """`value` if it is a finite real number."""
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        found = math.nan
-    if not math.isfinite(found):
-        raise InputError(f"`{name}` must be a finite number; got {name}={value!r}. Pass such a number.")
-    return found
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"`{name}` must be a finite number; got {name}={value!r}. Pass a finite number.")
+    return number
 
 
 def checked_share(dropout: float) -> float:
     """`dropout` if it is a probability."""
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
-        raise InputError(f"`dropout` must be a probability in [0, 1]; got dropout={dropout!r}. Pass such a number.")
+        raise InputError(
+            f"`dropout` must be a probability in [0, 1]; got dropout={dropout!r}. Pass a number in that range."
+        )
     return float(dropout)
 
 
 def checked_dropout(dropout: float, num_layers: int) -> float:
-    """`dropout` if it is a probability; a warning where it does nothing."""
+    """`dropout` if it is a probability; warns if it has no effect."""
     if checked_share(dropout) > 0 and num_layers == 1:
         warnings.warn(
             f"dropout acts between layers only; got dropout={dropout} with num_layers=1, where it does nothing. "
@@ -88,7 +90,7 @@ def checked_dropout(dropout: float, num_layers: int) -> float:
 
 
 def checked_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    """A real floating-point dtype, torch's default if none is given."""
+    """`dtype` if it is a real floating-point dtype; by default torch's."""
     dtype = dtype or torch.get_default_dtype()
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise InputError(
@@ -98,7 +100,7 @@ def checked_dtype(dtype: torch.dtype | None) -> torch.dtype:
 
 
 def checked_device(device: Any) -> torch.device:
-    """The device named, torch's default if none is."""
+    """The device; by default torch's."""
     try:
         return torch.device(device) if device is not None else torch.get_default_device()
     except (RuntimeError, TypeError) as error:
@@ -114,6 +116,20 @@ def check_input(x: object, weight: Tensor) -> None:
         check_symbols(x, weight)
     else:
         check_vectors(x, weight)
+
+
+def checked_step(x: object, bidirectional: bool, batch_first: bool) -> int:
+    """The dimension that makes a sequence of one time step x (batch, features) or (features,)."""
+    if bidirectional:
+        raise InputError(
+            "`step` must be called on a unidirectional layer; got bidirectional=True, which needs the whole sequence. "
+            "Use forward()."
+        )
+    check_tensor("x", x)
+    assert isinstance(x, Tensor)
+    if x.dim() not in (1, 2):
+        raise InputError(f"`x` must be 1-D or 2-D, one time step; got {x.dim()}-D. Use forward() for a sequence.")
+    return 1 if batch_first and x.dim() == 2 else 0
 
 
 def check_vectors(x: object, weight: Tensor) -> None:

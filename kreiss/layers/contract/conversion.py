@@ -1,4 +1,4 @@
-"""From and to `torch.nn.RNN`."""
+"""Conversion from and to `torch.nn.RNN`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def from_torch(cls: type[Layer], rnn: nn.RNN, options: dict[str, Any]) -> Layer:
-    """A layer of class `cls` that computes what `rnn` computes."""
+    """A layer of class `cls` equivalent to `rnn`."""
     if not isinstance(rnn, nn.RNN):
         raise TypeError(f"`rnn` must be a torch.nn.RNN; got {type(rnn).__name__}. Pass the layer itself.")
     if not cls.elman:
         raise InputError(
-            f"{cls.__name__} must be made anew; got a torch.nn.RNN, which computes another recurrence. "
+            f"{cls.__name__} must be created directly; got a torch.nn.RNN, which computes a different recurrence. "
             "Use RNN.from_torch or NNRNN.from_torch."
         )
     like = next(rnn.parameters())
@@ -47,15 +47,15 @@ def from_torch(cls: type[Layer], rnn: nn.RNN, options: dict[str, Any]) -> Layer:
 
 @torch.no_grad()
 def to_torch(layer: RecurrentLayer) -> nn.RNN:
-    """The `torch.nn.RNN` that computes what `layer` computes."""
+    """The `torch.nn.RNN` equivalent to `layer`."""
     if not layer.elman:
         raise InputError(
-            f"to_torch must be called on a layer that torch.nn.RNN computes; got {type(layer).__name__}, whose "
-            "recurrence is another one. Use freeze() for a plain layer instead."
+            f"to_torch must be called on a layer that torch.nn.RNN can compute; got {type(layer).__name__}, whose "
+            "recurrence differs. Use freeze() for a plain layer instead."
         )
     if layer.nonlinearity not in ("tanh", "relu"):
         raise InputError(
-            f"torch.nn.RNN knows tanh and relu; got nonlinearity={layer.nonlinearity!r}. "
+            f"torch.nn.RNN supports tanh and relu; got nonlinearity={layer.nonlinearity!r}. "
             "Use freeze() for a plain layer instead."
         )
     like = layer.weight_ih_l0

@@ -1,4 +1,4 @@
-"""Gates that decide from the input what is forgotten, over any set of matrices."""
+"""Gated recurrent layers, for any set of matrices."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class GatedLayer(RecurrentLayer):
         W      gate_hh_l{k} (2N, N), rows of r, then g     S   gate_ih_l{k}       d   gate_bias_l{k}
 
     Args:
-        reset_bias: where d starts in the rows of r.
-        keep_bias: where d starts in the rows of g; the larger, the longer the state is kept at first.
+        reset_bias: initial d in the rows of r.
+        keep_bias: initial d in the rows of g; the larger, the longer the state is initially kept.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
     """
 
@@ -65,7 +65,7 @@ class GatedLayer(RecurrentLayer):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """As every layer; gate matrices U(−0.01, 0.01), gate biases `reset_bias` and `keep_bias`."""
+        """As for every layer; gate matrices U(−0.01, 0.01), gate biases `reset_bias` and `keep_bias`."""
         super().reset_parameters(generator)
         if self.weight_ih_l0.is_meta:
             return

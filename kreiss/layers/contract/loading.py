@@ -1,4 +1,4 @@
-"""Loading a state_dict all or nothing."""
+"""All-or-nothing loading of a state_dict."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kreiss.errors import InputError
 
 
 class CheckedLoading(nn.Module):
-    """A module that refuses a foreign state_dict before anything is copied, and so stays as it was.
+    """A module that rejects a state_dict that does not fit before anything is copied, and so stays unchanged.
 
-    torch itself copies what fits and complains afterwards.
+    torch itself copies what fits and raises afterwards.
     """
 
     _version = 1
@@ -45,17 +45,17 @@ class CheckedLoading(nn.Module):
 
 
 def _misfit(own: dict[str, Tensor], state_dict: dict[str, Any], prefix: str, strict: bool) -> str:
-    """What does not fit, in words; empty if everything does."""
-    given = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
-    common = [key for key in own if key in given]
-    shapes = [key for key in common if own[key].shape != given[key].shape]
-    # `kind` is the description of a set in bytes: equal shapes do not make equal matrices
-    kinds = [key for key in common if key.endswith(".kind") and not shapes and not _same_bytes(own[key], given[key])]
-    numbers = [key for key in common if _sort(own[key]) != _sort(given[key])]
-    problems = {"other shapes for": shapes, "numbers of another sort in": numbers, "another kind of set in": kinds}
+    """A description of what does not fit; empty if everything does."""
+    loaded = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
+    common = [key for key in own if key in loaded]
+    shapes = [key for key in common if own[key].shape != loaded[key].shape]
+    # `kind` is the description of a set in bytes: equal shapes do not imply equal matrices
+    kinds = [key for key in common if key.endswith(".kind") and not shapes and not _same_bytes(own[key], loaded[key])]
+    numbers = [key for key in common if _sort(own[key]) != _sort(loaded[key])]
+    problems = {"other shapes for": shapes, "numbers of another type in": numbers, "another kind of set in": kinds}
     if strict:
-        problems["missing keys"] = [key for key in own if key not in given]
-        problems["unexpected keys"] = [key for key in given if key not in own]
+        problems["missing keys"] = [key for key in own if key not in loaded]
+        problems["unexpected keys"] = [key for key in loaded if key not in own]
     return ", ".join(f"{what} {keys}" for what, keys in problems.items() if keys)
 
 
@@ -63,5 +63,5 @@ def _sort(tensor: Tensor) -> str:
     return "complex" if tensor.is_complex() else "real" if tensor.is_floating_point() else "whole"
 
 
-def _same_bytes(own: Tensor, given: Tensor) -> bool:
-    return own.is_meta or given.is_meta or torch.equal(own.cpu(), given.cpu())
+def _same_bytes(own: Tensor, loaded: Tensor) -> bool:
+    return own.is_meta or loaded.is_meta or torch.equal(own.cpu(), loaded.cpu())

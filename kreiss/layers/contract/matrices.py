@@ -1,4 +1,4 @@
-"""Recurrent matrices that are computed from free parameters: how a layer holds, shows, takes and keeps them."""
+"""Recurrent matrices computed from free parameters: storage, access, assignment and upkeep."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HALF = (torch.float16, torch.bfloat16)
 class ComputedMatrices(nn.Module):
     """A module with one recurrent matrix per layer and direction, `weight_hh_l{k}`, each from a set of matrices.
 
-    Reading the attribute computes the matrix from the free parameters {role}_l{k}, assigning to it sets them. A free
-    matrix is its own parameter.
+    Reading the attribute computes the matrix from the free parameters {role}_l{k}; assigning to it sets them. An
+    unconstrained matrix is its own parameter.
 
     Attributes:
-        num_layers: layers on top of one another.
+        num_layers: number of stacked layers.
         bidirectional: whether each has a second direction.
         sets: the set of each matrix, by suffix ("l0", "l0_reverse", …).
     """
@@ -40,12 +40,12 @@ class ComputedMatrices(nn.Module):
                 yield f"l{k}_reverse", True
 
     def _set(self, suffix: str) -> Set:
-        found = self.sets[suffix]
-        assert isinstance(found, Set)
-        return found
+        matrix_set = self.sets[suffix]
+        assert isinstance(matrix_set, Set)
+        return matrix_set
 
     def _free_names(self, suffix: str) -> list[str]:
-        """Names of the free parameters of V; a free V is its own parameter, under torch's name."""
+        """Names of the free parameters of V; an unconstrained V is its own parameter, with torch's name."""
         return [("weight_hh" if name == "weight" else name) + f"_{suffix}" for name in self._set(suffix).names]
 
     def free_roles(self) -> dict[str, str]:
@@ -64,7 +64,7 @@ class ComputedMatrices(nn.Module):
         return [tensor.float() if tensor.dtype in HALF else tensor for tensor in self._free(suffix)]
 
     def _install(self, suffix: str, new_set: Set, free: tuple[Tensor, ...]) -> None:
-        """Put another set with its free tensors in place of a cell's own."""
+        """Replace the set and the free tensors of a cell."""
         like = getattr(self, f"weight_ih_{suffix}")
         for name in self._free_names(suffix):
             delattr(self, name)
@@ -84,14 +84,14 @@ class ComputedMatrices(nn.Module):
 
     def __getattr__(self, name: str) -> Any:
         parameters = self.__dict__.get("_parameters", ())
-        if name in parameters:  # first, because every access to a parameter comes by here
+        if name in parameters:  # first, because every parameter access passes here
             return parameters[name]
         if name.startswith("weight_hh_l") and self._is_computed(name.removeprefix("weight_hh_")):
             return self.recurrent_matrix(name.removeprefix("weight_hh_"))
         return super().__getattr__(name)
 
     def _is_computed(self, suffix: str) -> bool:
-        """Whether V of this cell is computed from parameters under other names, all there already."""
+        """Whether V of this cell is computed from other parameters, all already registered."""
         if suffix not in self._modules.get("sets", ()):  # type: ignore[operator]
             return False
         names = self._names[suffix]
@@ -104,7 +104,7 @@ class ComputedMatrices(nn.Module):
             super().__setattr__(name, value)
 
     def _takes_matrix(self, name: str, value: Any) -> bool:
-        """Whether setting the attribute means setting V, and is not torch's own upkeep of parameters."""
+        """Whether setting the attribute means setting V, not torch's own handling of parameters."""
         if hasattr(type(self), name):  # a property of torch.nn.utils.parametrize
             return False
         if name in self._parameters:
@@ -114,20 +114,20 @@ class ComputedMatrices(nn.Module):
 
     @torch.no_grad()
     def _assign(self, suffix: str, matrix: Tensor) -> None:
-        """`layer.weight_hh_l0 = matrix`, as torch's own parametrizations take it."""
+        """`layer.weight_hh_l0 = matrix`, as with torch's parametrizations."""
         check_name("recurrent matrix", f"weight_hh_{suffix}", [f"weight_hh_{s}" for s, _ in self._cells()])
         for parameter, tensor in zip(self._free(suffix), self._set(suffix).right_inverse(matrix), strict=True):
             parameter.copy_(tensor)
         self._set(suffix).to(getattr(self, f"weight_ih_{suffix}"))
 
     def constraint_error(self) -> float:
-        """The largest error, by rounding, of the constraint on any recurrent matrix; 0 for a free one."""
+        """The largest violation, by rounding error, of the constraint on a recurrent matrix; 0 if unconstrained."""
         with full_precision(self.weight_ih_l0.device):
             return max(self._set(suffix).error(*self._wide_free(suffix)) for suffix, _ in self._cells())
 
     @torch.no_grad()
     def rebase(self, project: bool = True) -> None:
-        """Move base points of trivializations to the present matrices; outputs do not change."""
+        """Move base points of trivializations to the current matrices; outputs do not change."""
         with full_precision(self.weight_ih_l0.device):
             for suffix, _ in self._cells():
                 wide = self._wide_free(suffix)

@@ -1,4 +1,4 @@
-"""A frozen layer that keeps its state and takes its input as it comes."""
+"""A frozen layer that keeps its state between calls, for streaming input."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kreiss.recurrence.plain import kernel
 
 
 class Stream:
-    """A layer for inference: holds the state between calls, one step or a chunk at a time.
+    """Inference with a state that persists between calls, one step or one chunk at a time.
 
-    Feeding a sequence in pieces of any size gives what `forward` gives for the whole. The layer is frozen when the
-    stream is made; training it later does not change the stream. On the compiled kernel `step` allocates nothing: its
-    result is the stream's own buffer and holds until the stream is used again, so clone what is to be kept.
+    Feeding a sequence in chunks of any size gives the same outputs as `forward`. The layer is frozen when the stream is
+    created; later training does not change the stream. With the compiled kernel `step` allocates nothing: its result is
+    an internal buffer, valid until the stream is used again, so clone it if you keep it.
 
     Args:
-        layer: any layer of one direction.
-        batch_size: sequences side by side; None for a single one without a batch dimension.
+        layer: any unidirectional layer.
+        batch_size: number of parallel sequences; None for one sequence without a batch dimension.
 
     Example:
         >>> import kreiss, torch
@@ -39,7 +39,7 @@ class Stream:
             raise TypeError(f"`layer` must be a recurrent layer of kreiss; got {type(layer).__name__}. Pass one.")
         if layer.bidirectional:
             raise InputError(
-                "a stream needs a layer of one direction; got bidirectional=True, which needs the whole sequence. "
+                "a stream needs a unidirectional layer; got bidirectional=True, which needs the whole sequence. "
                 "Use forward()."
             )
         self.batch_size = None if batch_size is None else check_size("batch_size", batch_size)
@@ -49,13 +49,13 @@ class Stream:
 
     @torch.no_grad()
     def step(self, x: Tensor) -> Tensor:
-        """Output (batch, hidden) after one more input (batch, features), or symbols (batch,); no batch if unbatched."""
+        """Output (batch, hidden) for the next input (batch, features), or symbols (batch,); no batch if unbatched."""
         check_tensor("x", x)
         symbols = not x.is_floating_point()
-        wanted = (0 if symbols else 1) + (self.batch_size is not None)
-        if x.dim() != wanted or (self.batch_size is not None and x.shape[0] != self.batch_size):
+        dims = (0 if symbols else 1) + (self.batch_size is not None)
+        if x.dim() != dims or (self.batch_size is not None and x.shape[0] != self.batch_size):
             raise InputError(
-                f"`x` must be one step, {wanted}-D for batch_size={self.batch_size}; got shape {tuple(x.shape)}. "
+                f"`x` must be one step, {dims}-D for batch_size={self.batch_size}; got shape {tuple(x.shape)}. "
                 "Use feed() for a chunk."
             )
         (check_symbols if symbols else check_features)(x, self.layer.weight_ih_l0)
@@ -68,14 +68,14 @@ class Stream:
 
     @torch.no_grad()
     def feed(self, chunk: Tensor) -> Tensor:
-        """Outputs of a chunk of any length, shaped as `forward` takes and returns it."""
+        """Outputs of a chunk of any length, with the shapes of `forward`."""
         out, state = self.layer(chunk, self.state)
         self.state = state
         return out
 
     @property
     def state(self) -> Any:
-        """The present state as `hx` and `h_n` are shaped; may be set, for example to `h_n` of an earlier call."""
+        """The current state, with the shape of `hx` and `h_n`; may be set, for example to `h_n` of an earlier call."""
         if not self._updates:
             return self._state
         state = torch.stack([update.state for update in self._updates])
@@ -88,19 +88,19 @@ class Stream:
             self._state = state
             return
         check_tensor("state", state)
-        wanted = tuple(self.layer.init_state(self.batch_size).shape)
-        if tuple(state.shape) != wanted:
-            raise InputError(f"`state` must be of shape {wanted}; got {tuple(state.shape)}. Pass h_n of such a layer.")
+        shape = tuple(self.layer.init_state(self.batch_size).shape)
+        if tuple(state.shape) != shape:
+            raise InputError(f"`state` must be of shape {shape}; got {tuple(state.shape)}. Pass h_n of such a layer.")
         for update, h in zip(self._updates, state, strict=True):
             update.state.copy_(h)
 
     def reset(self) -> None:
-        """Back to the zero state."""
+        """Reset to the zero state."""
         self.state = self.layer.init_state(self.batch_size)
 
 
 def _updates(layer: nn.Module, batch: int) -> list[kernel.Step]:
-    """The kernel's updates, one per layer from below; none where it does not run them."""
+    """The kernel updates, one per layer from the bottom; none where the kernel does not apply."""
     if not isinstance(layer, RecurrentLayer) or not layer.elman or not kernel.takes(layer.weight_ih_l0):
         return []
     return [

@@ -1,4 +1,4 @@
-"""What torch's own gated layers lack to be used like every other layer here."""
+"""The interface of the other layers, added to torch's gated layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from kreiss.errors import InputError, check_size, check_tensor
+from kreiss.errors import InputError, check_size
 from kreiss.layers.contract.checks import (
     autocast_is_on,
     check_features,
@@ -18,6 +18,7 @@ from kreiss.layers.contract.checks import (
     checked_device,
     checked_dtype,
     checked_layers,
+    checked_step,
 )
 from kreiss.layers.contract.loading import CheckedLoading
 from kreiss.recorded import Recorded
@@ -26,7 +27,7 @@ State = Tensor | tuple[Tensor, Tensor]
 
 
 class TorchLayer(Recorded, CheckedLoading, nn.RNNBase):
-    """Mixed into `torch.nn.LSTM` and `torch.nn.GRU`: step, init_state, freeze, from_torch, to_torch."""
+    """Mixin for `torch.nn.LSTM` and `torch.nn.GRU`: step, init_state, freeze, from_torch, to_torch."""
 
     torch_class: type[nn.RNNBase]
     state_tensors: int
@@ -59,7 +60,7 @@ class TorchLayer(Recorded, CheckedLoading, nn.RNNBase):
             self.reset_parameters(generator)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
-        """As torch's own."""
+        """As in torch."""
         packed = isinstance(input, PackedSequence)
         (check_features if packed else check_vectors)(input.data if packed else input, next(self.parameters()))
         if not packed and input.shape[1 if self.batch_first and input.dim() == 3 else 0] == 0:
@@ -69,12 +70,12 @@ class TorchLayer(Recorded, CheckedLoading, nn.RNNBase):
         return super().forward(input, hx)
 
     def _check_state(self, hx: Any, input: Any) -> None:
-        """Raise unless hx is the state of this layer for `input`: as many tensors, of the right shape."""
+        """Raise unless hx is a state of this layer for `input`: the right number and shape of tensors."""
         parts = [hx] if self.state_tensors == 1 else hx if isinstance(hx, (tuple, list)) else []
         if len(parts) != self.state_tensors or not all(isinstance(part, Tensor) for part in parts):
-            wanted = "a Tensor" if self.state_tensors == 1 else "a pair of Tensors, (h_0, c_0)"
+            expected = "a Tensor" if self.state_tensors == 1 else "a pair of Tensors, (h_0, c_0)"
             got = type(hx).__name__ + (f" of {[type(part).__name__ for part in hx]}" if parts is hx else "")
-            raise TypeError(f"`hx` must be {wanted}; got {got}. Pass what an earlier call returned, or init_state().")
+            raise TypeError(f"`hx` must be {expected}; got {got}. Pass what an earlier call returned, or init_state().")
         shape, like = self._state_shape(_batch_size(input, self.batch_first)), next(self.parameters())
         for part in parts:
             if tuple(part.shape) != shape or (part.dtype != like.dtype and not autocast_is_on(like.device)):
@@ -84,21 +85,21 @@ class TorchLayer(Recorded, CheckedLoading, nn.RNNBase):
                 )
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """torch's own U(−1/√N, 1/√N), drawn from `generator`."""
+        """As in torch, U(−1/√N, 1/√N), drawn from `generator`."""
         bound = self.hidden_size**-0.5
         for weight in self.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=generator)
 
     def free_roles(self) -> dict[str, str]:
-        """No recurrent matrix is constrained: every one is a plain weight."""
+        """Empty: no recurrent matrix is constrained."""
         return {}
 
     def constraint_error(self) -> float:
-        """Nothing is constrained."""
+        """0: nothing is constrained."""
         return 0.0
 
     def rebase(self, project: bool = True) -> None:
-        """No base points to move."""
+        """Does nothing: there are no base points."""
 
     def init_state(self, batch_size: int | None = None) -> State:
         """The zero state for `batch_size` sequences, or for one unbatched sequence."""
@@ -114,21 +115,13 @@ class TorchLayer(Recorded, CheckedLoading, nn.RNNBase):
         return (cells, self.hidden_size) if batch_size is None else (cells, batch_size, self.hidden_size)
 
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """One time step: x (batch, input_size) or (input_size,); equal to `forward`."""
-        if self.bidirectional:
-            raise InputError(
-                "`step` must be called on a layer of one direction; got bidirectional=True, which needs the whole "
-                "sequence. Use forward()."
-            )
-        check_tensor("x", x)
-        if x.dim() not in (1, 2):
-            raise InputError(f"`x` must be 1-D or 2-D, one time step; got {x.dim()}-D. Use forward() for a sequence.")
-        time = 1 if self.batch_first and x.dim() == 2 else 0
+        """One time step: x (batch, input_size) or (input_size,); equivalent to `forward`."""
+        time = checked_step(x, self.bidirectional, self.batch_first)
         out, new = self(x.unsqueeze(time), state)
         return out.squeeze(time), new
 
     def final_state(self, input: Any, hx: Any = None) -> State:
-        """h_n of `forward` alone; torch's gated layers keep every state all the same."""
+        """h_n of `forward` alone; torch's gated layers store every state nevertheless."""
         return self(input, hx)[1]
 
     def freeze(self) -> Self:
@@ -137,7 +130,7 @@ class TorchLayer(Recorded, CheckedLoading, nn.RNNBase):
 
     @classmethod
     def from_torch(cls, layer: nn.RNNBase) -> Self:
-        """A layer with the weights of torch's."""
+        """A layer with the weights of torch's `layer`."""
         if not isinstance(layer, cls.torch_class):
             raise TypeError(
                 f"`layer` must be a torch.nn.{cls.torch_class.__name__}; got {type(layer).__name__}. "
@@ -151,7 +144,7 @@ class TorchLayer(Recorded, CheckedLoading, nn.RNNBase):
 
 
 def _batch_size(input: Any, batch_first: bool) -> int | None:
-    """Sequences of an input; None for one without that dimension."""
+    """The batch size of an input; None for unbatched input."""
     if isinstance(input, PackedSequence):
         return int(input.batch_sizes[0])
     return None if input.dim() == 2 else input.shape[0 if batch_first else 1]

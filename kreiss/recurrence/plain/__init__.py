@@ -1,7 +1,7 @@
 """The recurrence h_t = φ(V h_{t−1} + u_t), the same for every set of matrices.
 
-`run_plain` is the one function through which layers without gates run, and chooses the path: the compiled kernel, the
-loop of `kreiss.recurrence.unroll`, one opaque operator under torch.compile, a scan under torch.export. `recur` is the
+`run_plain` runs all layers without gates and chooses the path: the compiled kernel, the loop of
+`kreiss.recurrence.unroll`, one opaque operator under torch.compile, a scan under torch.export. `recur` is the
 recurrence alone, for given u.
 """
 
@@ -19,7 +19,7 @@ from kreiss.recurrence.nonlinearity import APPLY
 from kreiss.recurrence.plain import fused, operator, reference
 
 NONLINEARITIES = tuple(APPLY)
-REAL_NONLINEARITIES = tuple(name for name in APPLY if name != "cmodrelu")  # those that take every entry by itself
+REAL_NONLINEARITIES = tuple(name for name in APPLY if name != "cmodrelu")  # those that act elementwise
 
 __all__ = ["NONLINEARITIES", "REAL_NONLINEARITIES", "last_state", "recur", "reference_only", "run_plain"]
 
@@ -28,7 +28,7 @@ _reference_only = False
 
 @contextmanager
 def reference_only() -> Iterator[None]:
-    """Within it eager code takes the plain loop, for comparison."""
+    """Context in which eager code uses the plain loop, for comparison."""
     global _reference_only
     before, _reference_only = _reference_only, True
     try:
@@ -48,12 +48,12 @@ def run_plain(
     lengths: Tensor | None = None,
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Run h_t = φ(V h_{t−1} + U x_t; b) over a sequence, by the fastest path that is right here.
+    """Run h_t = φ(V h_{t−1} + U x_t; b) over a sequence, by the fastest path that applies.
 
     Args:
-        x: inputs (T, B, I), or integer symbols (T, B) below I that stand for one-hot vectors.
+        x: inputs (T, B, I), or integer symbols (T, B) below I, which represent one-hot vectors.
         weight: U (N, I); None for U = I, and then x is (T, B, N).
-        h0: first state (B, N); None means zero, for which nothing is multiplied.
+        h0: initial state (B, N); None for zero, which saves a product.
         others: see `recur`.
 
     Returns:
@@ -79,7 +79,7 @@ def last_state(
     lengths: Tensor | None = None,
     reverse: bool = False,
 ) -> Tensor:
-    """The last state (B, N) of `run_plain`; where the kernel runs, in room for about 2√T states instead of T."""
+    """The last state (B, N) of `run_plain`; with the kernel, it stores about 2√T states instead of T."""
     _check_pairs(matrix, nonlinearity)
     if isinstance(matrix, Tensor) and not _reference_only and fused.usable(x, weight, matrix, h0, bias, lengths):
         return fused.LastState.apply(x, weight, bias, matrix, h0, lengths, nonlinearity, reverse)
@@ -92,7 +92,7 @@ def _check_pairs(matrix: Tensor | Callable[[Tensor], Tensor], nonlinearity: str)
     if nonlinearity == "cmodrelu" and isinstance(matrix, Tensor) and matrix.shape[-1] % 2:
         raise InputError(
             f"states of complex numbers must have an even number of entries; got {matrix.shape[-1]}. "
-            "Give pairs (re, im)."
+            "Pass pairs (re, im)."
         )
 
 
@@ -110,13 +110,13 @@ def recur(
 
     Args:
         u: inputs (T, B, N), T ≥ 1.
-        matrix: V (N, N), or a function that makes V h of rows h (B, N), for which the plain loop runs.
-        h0: first state (B, N).
-        nonlinearity: "identity", "tanh", "relu", "modrelu", or "cmodrelu" on complex numbers, pairs of entries (re,
-            im).
+        matrix: V (N, N), or a function h → V h of rows h (B, N), for which the plain loop is used.
+        h0: initial state (B, N).
+        nonlinearity: "identity", "tanh", "relu", "modrelu", or "cmodrelu" for complex numbers, as pairs of entries
+            (re, im).
         bias: (N,), inside φ: added to z, or the threshold of modReLU.
-        lengths: (B,), valid steps of each sequence; after them the state stays what it was.
-        reverse: run from the last step to the first (from each sequence's own end).
+        lengths: (B,), valid steps of each sequence; beyond them the state is unchanged.
+        reverse: run from the last step to the first (from the end of each sequence).
 
     Returns:
         States (T, B, N) and the last state computed (B, N).

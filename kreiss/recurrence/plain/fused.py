@@ -1,8 +1,8 @@
 """The fast path: input product, recurrence and gradients as one autograd function around the kernel.
 
-Memory of a training pass is one buffer of states: states are written where the inputs would have been, and the backward
-pass works through pieces of about 2,048 rows, each followed by one large product for the gradient of V. The complex
-modReLU keeps half as much again: |h|/|z| of every complex number.
+A training pass stores one buffer of states: states overwrite the inputs U x, and the backward pass works in pieces of
+about 2,048 rows, each followed by one large product for the gradient of V. The complex modReLU stores half as much
+again: |h|/|z| of every complex number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kreiss import derivatives
 from kreiss.recurrence.plain import kernel, reference
 
 PIECE_ROWS = 2048
-WIDEST_INPUT = 32  # vectors up to this many features go through the kernel, wider ones through one large product
+WIDEST_INPUT = 32  # inputs of up to this many features go through the kernel, wider ones through one large product
 
 
 def usable(
@@ -28,9 +28,9 @@ def usable(
     bias: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> bool:
-    """Whether the kernel computes this, and what asks for it is ordinary first-order autograd.
+    """Whether the kernel supports these arguments, under ordinary first-order autograd.
 
-    What does not fit together is left to the plain loop, where torch says what is wrong.
+    Inconsistent arguments are left to the plain loop, where torch raises the error.
     """
     if not derivatives.ordinary() or torch.is_autocast_enabled("cpu") or not kernel.takes(matrix):
         return False
@@ -52,7 +52,7 @@ def usable(
 
 
 def _fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
-    """Whether this is a plain tensor in memory, of that shape and one of those dtypes."""
+    """Whether this is a plain dense CPU tensor of that shape and one of those dtypes."""
     plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu and tensor.layout == torch.strided
     return plain and tensor.dtype in dtypes and tensor.shape == shape
 
@@ -62,7 +62,7 @@ def _thin(x: Tensor, weight: Tensor | None) -> bool:
 
 
 def _drive(states: Tensor, x: Tensor, weight: Tensor | None) -> None:
-    """u = U x where the states will be, by one large product; U = I for None."""
+    """Write u = U x into the buffer of states, by one large product; U = I for None."""
     if weight is None:
         states.copy_(x)
     else:
@@ -70,7 +70,7 @@ def _drive(states: Tensor, x: Tensor, weight: Tensor | None) -> None:
 
 
 class Recurrence(torch.autograd.Function):
-    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); x may be symbols, columns of U; no U means U = I."""
+    """States and last state of h_t = φ(V h_{t−1} + U x_t; b); symbols x select columns of U; None for U means U = I."""
 
     @staticmethod
     def forward(
@@ -107,21 +107,23 @@ class Recurrence(torch.autograd.Function):
 
 
 def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
-    """Gradients that can be differentiated again, by the plain loop; asked for with create_graph=True."""
+    """Differentiable gradients by the plain loop, for create_graph=True."""
     x, weight, bias, matrix, h0, lengths, *_ = ctx.saved_tensors
     inputs = [x, weight, bias, matrix, h0]
     h0 = reference.zero_state(x, weight) if h0 is None else h0
-    wanted = [i for i, needed in enumerate(ctx.needs_input_grad[:5]) if needed]
+    positions = [i for i, needed in enumerate(ctx.needs_input_grad[:5]) if needed]
     states = reference.states(reference.drive(x, weight), matrix, h0, bias, lengths, ctx.nonlinearity, ctx.reverse)
     last = states[0 if ctx.reverse else -1]
     outputs, grads = zip(*[(o, g) for o, g in ((states, grad), (last, grad_last)) if g is not None], strict=True)
-    found = torch.autograd.grad(outputs, [inputs[i] for i in wanted], grads, create_graph=True, allow_unused=True)
-    by_position = dict(zip(wanted, found, strict=True))
+    gradients = torch.autograd.grad(
+        outputs, [inputs[i] for i in positions], grads, create_graph=True, allow_unused=True
+    )
+    by_position = dict(zip(positions, gradients, strict=True))
     return [by_position.get(i) for i in range(5)]
 
 
 def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
-    """First-order gradients by the kernel, with all states kept."""
+    """First-order gradients by the kernel, from all stored states."""
     x, weight, _, matrix, h0, lengths, states, stretch = ctx.saved_tensors
     steps, batch, _ = states.shape
     sums = _Sums(ctx, x, weight, matrix, lengths, batch)
@@ -129,7 +131,7 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
     for first, last in _pieces(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse):
         grad_now, stretch_now = (None if tensor is None else tensor[first:last] for tensor in (grad, stretch))
         inner = sums.piece(first, states[first:last], grad_now, carry, stretch_now)
-        start, end = (first + 1, last + 1) if ctx.reverse else (first - 1, last - 1)  # of the states before
+        start, end = (first + 1, last + 1) if ctx.reverse else (first - 1, last - 1)  # of the previous states
         if start < 0 or end > steps:  # h0 comes before the first
             start, inner_rest = max(start, 0), inner[:-1] if ctx.reverse else inner[1:]
             sums.add_matrix(inner_rest, states[start:end])
@@ -141,21 +143,21 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
 
 
 def _carry(matrix: Tensor, batch: int, grad_last: Tensor | None) -> Tensor:
-    """The gradient that reaches the last state from outside, in a buffer of its own."""
+    """The external gradient of the last state, in a new buffer."""
     if grad_last is None:
         return matrix.new_zeros(batch, len(matrix))
     return grad_last.clone(memory_format=torch.contiguous_format)
 
 
 def _pieces(steps: int, count: int, reverse: bool) -> list[tuple[int, int]]:
-    """[first, last) of pieces of time, in the order of the backward pass."""
+    """[first, last) of each time segment, in the order of the backward pass."""
     length = -(-steps // count)
     pieces = [(first, min(first + length, steps)) for first in range(0, steps, length)]
     return pieces if reverse else pieces[::-1]
 
 
 class _Sums:
-    """Gradients that add up over pieces of time, and the buffer that every piece uses again."""
+    """Gradients accumulated over time segments, and a buffer that the segments share."""
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class _Sums:
         self.buffer: Tensor | None = None
 
     def piece(self, first: int, states: Tensor, grad: Tensor | None, carry: Tensor, stretch: Tensor | None) -> Tensor:
-        """The gradient of u over one piece; what follows from it alone is added up."""
+        """The gradient of u over one segment; the gradients of x, U and b are accumulated."""
         length, batch, n = states.shape
         last = first + length
         if self.buffer is None or len(self.buffer) < length:
@@ -203,13 +205,13 @@ class _Sums:
             self.grad_matrix.addmm_(inner.view(-1, n).mT, before.view(-1, n))
 
     def gradients(self, carry: Tensor) -> list[Tensor | None]:
-        """To x, U, b, V and h0."""
+        """Gradients of x, U, b, V and h0."""
         grad_weight = self.backward.grad_weight if self.grad_weight is None else self.grad_weight
         return [self.grad_x, grad_weight, self.backward.grad_bias, self.grad_matrix, carry if self.need_h0 else None]
 
 
 class LastState(torch.autograd.Function):
-    """The last state alone, in memory of about 2√T states: every √T-th is kept, those between are computed again."""
+    """The last state alone, storing about 2√T states: every √T-th is stored, the others are recomputed."""
 
     @staticmethod
     def forward(
@@ -225,15 +227,15 @@ class LastState(torch.autograd.Function):
     ) -> Tensor:
         ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
         steps, batch, n = x.shape[0], x.shape[1], len(matrix)
-        enough = max(1, round(steps * batch / (2 * PIECE_ROWS)))  # more pieces only make the products of each smaller
+        enough = max(1, round(steps * batch / (2 * PIECE_ROWS)))  # more pieces would only make their products smaller
         ctx.pieces = _pieces(steps, min(math.isqrt(steps), enough), reverse)
         run = _Again(x, weight, bias, matrix, lengths, nonlinearity, reverse)
-        kept = matrix.new_zeros(len(ctx.pieces), batch, n)  # the state before each piece, in the order of `pieces`
-        h = kept[-1] if h0 is None else kept[-1].copy_(h0)
+        starts = matrix.new_zeros(len(ctx.pieces), batch, n)  # the state before each piece, in the order of `pieces`
+        h = starts[-1] if h0 is None else starts[-1].copy_(h0)
         for i in reversed(range(len(ctx.pieces))):
             first, last = ctx.pieces[i]
-            h = run.states(first, last, kept[i].copy_(h))[0 if reverse else -1]
-        ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, kept)
+            h = run.states(first, last, starts[i].copy_(h))[0 if reverse else -1]
+        ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, starts)
         ctx.held = [run]  # with the states of the last piece, the first that the backward pass needs
         return h.clone()
 
@@ -241,14 +243,14 @@ class LastState(torch.autograd.Function):
     def backward(ctx: Any, grad_last: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             return (*_through_reference(ctx, None, grad_last), None, None, None)
-        x, weight, bias, matrix, _, lengths, kept = ctx.saved_tensors
-        try:  # popping is atomic: of several threads on one retained graph one takes it, and the others compute again
+        x, weight, bias, matrix, _, lengths, starts = ctx.saved_tensors
+        try:  # popping is atomic: of several threads on a retained graph one takes it, the others recompute
             run: _Again = ctx.held.pop()
         except IndexError:
             run = _Again(x, weight, bias, matrix, lengths, ctx.nonlinearity, ctx.reverse)
         sums = _Sums(ctx, x, weight, matrix, lengths, x.shape[1])
         carry = _carry(matrix, x.shape[1], grad_last)
-        for (first, last), h in zip(ctx.pieces, kept, strict=True):
+        for (first, last), h in zip(ctx.pieces, starts, strict=True):
             states = run.states(first, last, h)
             inner = sums.piece(first, states, None, carry, run.stretch(last - first))
             sums.add_matrix(inner, run.before(last - first))
@@ -256,7 +258,7 @@ class LastState(torch.autograd.Function):
 
 
 class _Again:
-    """States of a piece of time from the one before it, in one buffer that every piece uses again."""
+    """Recomputes the states of a time segment from its initial state, in a buffer that the segments share."""
 
     def __init__(
         self,
@@ -275,7 +277,7 @@ class _Again:
         self.buffer = matrix.new_empty(0)
         self.stretches: Tensor | None = None  # beside the buffer, for the complex modReLU
         self.complex = nonlinearity == "cmodrelu"
-        self.held = (0, 0)  # the steps whose states the buffer holds
+        self.held = (0, 0)  # the steps whose states are in the buffer
 
     def states(self, first: int, last: int, h: Tensor) -> Tensor:
         """States of steps [first, last) after (in reverse: before) the state h."""
@@ -293,9 +295,9 @@ class _Again:
         return states
 
     def stretch(self, length: int) -> Tensor | None:
-        """What the complex modReLU keeps of the steps last computed."""
+        """|h|/|z| of the last computed steps, for the complex modReLU."""
         return None if self.stretches is None else self.stretches[:length]
 
     def before(self, length: int) -> Tensor:
-        """The state before each of the steps last computed."""
+        """The state before each of the last computed steps."""
         return self.buffer[1 : length + 1] if self.reverse else self.buffer[:length]

@@ -1,4 +1,4 @@
-"""The compiled kernel: finding it, and calling it on tensors."""
+"""Loading the compiled kernel and calling it on tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
 INTERFACE = 2  # KREISS_INTERFACE of csrc/kernel.h
-LONG = 1 << 23  # bytes; shorter buffers come from memory that is in use already
+LONG = 1 << 23  # bytes; smaller buffers come from memory already mapped
 CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3, "cmodrelu": 4}
 POINTERS = (
     "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "grad", "inner",
@@ -36,9 +36,9 @@ class Pass(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The kernel with its signatures declared, or None where it was not built for this version of the package."""
-    found = ctypes.CDLL(str(LIBRARY)) if LIBRARY.exists() else None
-    if found is None or not _is_current(found):
+    """The kernel with its signatures declared, or None if it was not built for this version of the package."""
+    kernel = ctypes.CDLL(str(LIBRARY)) if LIBRARY.exists() else None
+    if kernel is None or not _is_current(kernel):
         return None
     number, flag, pointer = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
     signatures = {
@@ -50,21 +50,21 @@ def library() -> ctypes.CDLL | None:
         "kreiss_run": (flag, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():
-        function = getattr(found, name)
+        function = getattr(kernel, name)
         function.restype, function.argtypes = result, arguments
-    _share_threads_of_torch(found)
-    return found
+    _share_threads_of_torch(kernel)
+    return kernel
 
 
 def _is_current(kernel: ctypes.CDLL) -> bool:
-    """Whether a library takes its arguments as this file lays them out: an update may leave an older one behind."""
+    """Whether the library has the interface of this file: an update may leave an older library behind."""
     return hasattr(kernel, "kreiss_interface") and kernel.kreiss_interface() == INTERFACE
 
 
 def _share_threads_of_torch(kernel: ctypes.CDLL) -> None:
-    """Hand the kernel the functions that start a team in the OpenMP runtime torch has loaded, if there is one.
+    """Pass the kernel the functions that start a thread team in the OpenMP runtime loaded by torch, if there is one.
 
-    So the kernel uses torch's own threads and starts none beside them. Without it, plain threads start per call.
+    The kernel then uses torch's threads and starts none of its own. Otherwise it starts plain threads at each call.
     """
     try:
         maps = Path("/proc/self/maps").read_text()
@@ -78,7 +78,7 @@ def _share_threads_of_torch(kernel: ctypes.CDLL) -> None:
 
 
 def status() -> str:
-    """One line for people: which kernel runs, or why none does and what to do."""
+    """One line: which kernel is used, or why none is and what to do."""
     kernel = library()
     if kernel is None:
         state = "built for another version" if LIBRARY.exists() else "not built"
@@ -90,7 +90,7 @@ def status() -> str:
 
 
 def takes(matrix: Tensor) -> bool:
-    """Whether there is a kernel for matrices like this one."""
+    """Whether the kernel supports matrices of this dtype and device."""
     return matrix.dtype in (torch.float32, torch.float64) and matrix.is_cpu and library() is not None
 
 
@@ -101,7 +101,7 @@ def _loaded() -> ctypes.CDLL:
 
 
 def room_for_states(steps: int, batch: int, matrix: Tensor) -> Tensor:
-    """An empty (T, B, N), in large pages where it is long and the system has them."""
+    """An uninitialised (T, B, N) tensor, in large pages if it is long and the system has them."""
     states = matrix.new_empty(steps, batch, len(matrix))
     if states.nbytes >= LONG:
         _loaded().kreiss_expect(states.data_ptr(), states.nbytes)
@@ -109,33 +109,33 @@ def room_for_states(steps: int, batch: int, matrix: Tensor) -> Tensor:
 
 
 def room_for_stretch(states: Tensor) -> Tensor:
-    """An empty (T, B, N/2) for what the complex modReLU keeps of these states beside them: |h|/|z| of every number."""
+    """An uninitialised (T, B, N/2) tensor for |h|/|z| of these states, stored for the complex modReLU."""
     return states.new_empty(*states.shape[:-1], states.shape[-1] // 2)
 
 
 def _room(matrix: Tensor, inputs: int) -> Tensor:
-    """Where the kernel packs V and, behind it, U."""
+    """The buffer into which the kernel packs V and, behind it, U."""
     is_double = int(matrix.dtype == torch.float64)
     return matrix.new_empty(_loaded().kreiss_packed_size(is_double, len(matrix) + inputs, len(matrix)))
 
 
 def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
-    """Call the kernel; tensors are contiguous and live until it returns, because this frame holds them."""
+    """Call the kernel; tensors are contiguous, and this frame keeps them alive until it returns."""
     for name, tensor in tensors.items():
         if tensor is not None:
             setattr(job, name, tensor.data_ptr())
     if _loaded().kreiss_run(ctypes.byref(job), threads):
         raise InputError(
-            f"symbols must be in [0, {job.inputs}), the columns of the input weights; got one that is not. "
+            f"symbols must be in [0, {job.inputs}), the columns of the input weights; got one outside. "
             "Make input_size the number of symbols."
         )
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """The numbers themselves, one after the other.
+    """The tensor as contiguous, aligned numbers in memory.
 
-    A tensor may stand for the negative of what is in memory, or for zeros that are not in memory at all; one made from
-    bytes may start anywhere. The kernel takes numbers at multiples of their size.
+    A tensor may represent the negative of what is in memory, or zeros that are not in memory at all; one made from
+    bytes may start at any address. The kernel needs aligned numbers.
     """
     tensor = tensor.resolve_neg().contiguous()
     in_place = not tensor._is_zerotensor() and tensor.data_ptr() % tensor.element_size() == 0
@@ -147,7 +147,7 @@ def _readable_or_none(tensor: Tensor | None) -> Tensor | None:
 
 
 def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
-    """Readable inputs under the name the kernel takes them by: vectors `x` or integer `symbols`."""
+    """Readable inputs under the name of the kernel argument: vectors `x` or integer `symbols`."""
     if x is None:
         return {}
     if x.is_floating_point():
@@ -160,9 +160,9 @@ def _between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
 
 
 class Forward:
-    """The forward pass over one sequence, a piece of time at a time.
+    """The forward pass over one sequence, one time segment at a time.
 
-    Inputs are U x with x (T, B, I) or symbols (T, B), else u is what the room for the states holds.
+    Inputs are U x with x (T, B, I) or symbols (T, B); otherwise u is read from the buffer of states.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Forward:
         self.inputs = _inputs(x)
 
     def piece(self, first: int, h0: Tensor | None, states: Tensor, stretch: Tensor | None = None) -> None:
-        """Fill `states` with those of the steps from `first` on, after the state h0 (None: zero).
+        """Fill `states` for the steps from `first` on, after the state h0 (None: zero).
 
         `stretch`, if given, is filled with |h|/|z| of complex numbers, which the backward pass of "cmodrelu" needs.
         """
@@ -200,10 +200,10 @@ class Forward:
 
 
 class Backward:
-    """The backward pass over one sequence, a piece of time at a time.
+    """The backward pass over one sequence, one time segment at a time.
 
-    Adds up the gradients of U (where `weight` and x are given) and of the bias itself, because those products are too
-    thin for a matrix library; they are complete after the last piece.
+    The kernel accumulates the gradients of U (if `weight` and x are given) and of the bias, because those products are
+    too thin for a matrix library; they are complete after the last segment.
     """
 
     def __init__(
@@ -247,21 +247,22 @@ class Backward:
         *,
         final: bool = True,
     ) -> None:
-        """Steps from `first` on with these states (and their `stretch`, for "cmodrelu") and gradients to them.
+        """Steps from `first` on with these states (and their `stretch`, for "cmodrelu") and the gradients of these.
 
-        Writes the gradient of u to `inner` and replaces that of the state after by that of the state before in `carry`.
+        Writes the gradient of u to `inner`, and in `carry` replaces the gradient of the next state by that of the
+        previous.
         """
         self.flags[5] = final
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        kept = {"states": _readable(states), "stretch": _readable_or_none(stretch)}
-        pieces = {**kept, "grad": _readable_or_none(grad), "inner": inner, "carry": carry}
+        saved = {"states": _readable(states), "stretch": _readable_or_none(stretch)}
+        pieces = {**saved, "grad": _readable_or_none(grad), "inner": inner, "carry": carry}
         _run(job, self.threads, {**self.tensors, **inputs, **pieces})
-        self.flags[4] = 0  # packed, and sums begun
+        self.flags[4] = 0  # packed, and sums initialised
 
 
 class Step:
-    """One update h ← φ(V h + U x; b) at a time, on fixed buffers: nothing is allocated after construction."""
+    """One update h ← φ(V h + U x; b) per call, on fixed buffers; allocates nothing after construction."""
 
     def __init__(self, matrix: Tensor, weight: Tensor, bias: Tensor | None, nonlinearity: str, batch: int) -> None:
         n, inputs = weight.shape
@@ -274,7 +275,7 @@ class Step:
         self._jobs[0].first_piece = 1  # packs V and U
 
     def _job(self, turn: int, nonlinearity: str) -> Pass:
-        """The update that writes buffer `turn` from the other one."""
+        """The update that writes buffer `turn` and reads the other."""
         matrix, weight, bias, packed = self._kept
         n, inputs = weight.shape
         job = Pass(1, self.states.shape[1], n, inputs, 0, int(matrix.dtype == torch.float64), CODES[nonlinearity])

@@ -1,7 +1,7 @@
 """The recurrence as one opaque torch operator, so that compiled graphs do not grow with time.
 
-Forward keeps only the states, and of the complex modReLU |h|/|z|; backward is written out. Neither is differentiable
-again: torch says so with an error. Eager code uses the reference path, which is.
+The forward pass stores only the states and, for the complex modReLU, |h|/|z|; the backward pass is hand-written.
+Second derivatives raise an error. Eager code uses the reference path, which supports them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def recur_op(
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """States (T, B, N), and |h|/|z| of complex numbers (T, B, N/2); nothing for real ones."""
+    """States (T, B, N), and |h|/|z| of complex numbers (T, B, N/2); an empty tensor for real ones."""
     matrix, h0 = matrix.to(u.dtype), h0.to(u.dtype)
     pairs = nonlinearity == "cmodrelu"
     with torch.no_grad():
@@ -47,9 +47,9 @@ def recur_op(
             z = u + _before(out, h0, reverse) @ matrix.mT if pairs else u
             return out, stretch(z, bias).contiguous() if pairs else u.new_empty(0)
         out = u.clone(memory_format=torch.contiguous_format)
-        kept = kernel.room_for_stretch(out) if pairs else u.new_empty(0)
-        kernel.Forward(matrix, bias, lengths, nonlinearity, reverse).piece(0, h0, out, kept if pairs else None)
-        return out, kept
+        stretched = kernel.room_for_stretch(out) if pairs else u.new_empty(0)
+        kernel.Forward(matrix, bias, lengths, nonlinearity, reverse).piece(0, h0, out, stretched if pairs else None)
+        return out, stretched
 
 
 def _before(states: Tensor, h0: Tensor, reverse: bool) -> Tensor:
@@ -82,11 +82,11 @@ def recur_backward_op(
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients to u (T, B, N), to the matrix, to h0 and to a bias."""
+    """Gradients of u (T, B, N), of the matrix, of h0 and of a bias."""
     matrix_, h0_ = matrix.to(states.dtype), h0.to(states.dtype)
     stretched = kept if nonlinearity == "cmodrelu" else None
     if fused.usable(states, matrix_, matrix_, h0_, None, lengths):
-        grad_u, carry = states.new_zeros(states.shape), h0_.new_zeros(h0_.shape)  # contiguous, whatever these are
+        grad_u, carry = states.new_zeros(states.shape), h0_.new_zeros(h0_.shape)  # contiguous
         backward = kernel.Backward(matrix_, states.shape[1], lengths, nonlinearity, reverse, bias=True)
         backward.piece(0, states, grad, carry, grad_u, stretched)
         grad_bias = backward.grad_bias
@@ -151,8 +151,8 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _backward(ctx, grad: Tensor, _: Tensor):  # type: ignore[no-untyped-def]
-    found = torch.ops.kreiss.recur_backward(grad.contiguous(), *ctx.saved_tensors, ctx.nonlinearity, ctx.reverse)
-    grad_u, grad_matrix, grad_h0, grad_bias = found
+    gradients = torch.ops.kreiss.recur_backward(grad.contiguous(), *ctx.saved_tensors, ctx.nonlinearity, ctx.reverse)
+    grad_u, grad_matrix, grad_h0, grad_bias = gradients
     grad_bias = None if ctx.bias_dtype is None else grad_bias.to(ctx.bias_dtype)
     return grad_u, grad_matrix, grad_h0, grad_bias, None, None, None
 

@@ -12,14 +12,14 @@ from kreiss.recurrence.unroll import Step, settled, unroll
 
 
 def drive(x: Tensor, weight: Tensor | None) -> Tensor:
-    """u = U x (T, B, N); x (T, B, I), or integer symbols (T, B) that stand for one-hot vectors; U = I for None."""
+    """u = U x (T, B, N); x (T, B, I), or integer symbols (T, B) for one-hot vectors; U = I for None."""
     if weight is None:
         return x
     return F.linear(x, weight) if x.is_floating_point() else F.embedding(x, weight.mT)
 
 
 def zero_state(x: Tensor, weight: Tensor | None) -> Tensor:
-    """The state (B, N) before a sequence of which nothing is known."""
+    """The zero initial state (B, N) for inputs x."""
     if weight is None:
         return x.new_zeros(x.shape[1:])
     return (x if x.is_floating_point() else weight).new_zeros(x.shape[1], weight.shape[0])

@@ -1,4 +1,4 @@
-"""Pictures of matrices and networks; each takes what `kreiss.analysis` found, and an axes to draw into."""
+"""Plots of matrices and networks; each takes a result of `kreiss.analysis` and optional axes."""
 
 from kreiss.report.plots.matrices import (
     angle_rose,

@@ -1,4 +1,4 @@
-"""Pictures of matrices: spectrum, Schur form, memory, transients."""
+"""Plots of matrices: spectrum, Schur form, memory, transients."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _axes(axes: Any, **options: Any) -> Any:
 
 
 def spans_a_decade(values: Array) -> bool:
-    """Whether values are positive and far enough apart for a logarithmic axis."""
+    """Whether values are positive and span more than a decade."""
     return bool(len(values) and values.min() > 0 and values.max() > 10 * values.min())
 
 
 def log_where_wide(axes: Any, values: Array) -> None:
-    """A logarithmic axis where there is need for one."""
+    """Use a logarithmic axis if values span more than a decade."""
     if spans_a_decade(values):
         axes.set_yscale("log")
         axes.set_ylim(bottom=max(values.min(), 1e-8 * values.max()) / 2)
@@ -41,13 +41,13 @@ def log_where_wide(axes: Any, values: Array) -> None:
 
 
 def spectrum(matrix: Any, axes: Any = None, *, found: Pseudospectrum | None = None, hull: bool = False) -> Any:
-    """Eigenvalues on the unit circle, with contours of ε-pseudospectra, ε = 10⁻¹, 10⁻², ….
+    """Eigenvalues and the unit circle, with contours of ε-pseudospectra, ε = 10⁻¹, 10⁻², ….
 
     Args:
         matrix: V.
         axes: where to draw; a new figure by default.
-        found: the pseudospectrum, if it is known already, on a rectangular grid.
-        hull: whether to draw the numerical range as well.
+        found: the pseudospectrum on a rectangular grid, if already computed.
+        hull: whether to draw the numerical range.
     """
     v = as_square(matrix)
     found = found or pseudospectrum(v, 80)
@@ -71,7 +71,7 @@ def spectrum(matrix: Any, axes: Any = None, *, found: Pseudospectrum | None = No
 
 
 def _levels(logs: Array) -> Array:
-    """Exponents of ε to draw: every half or whole decade that occurs, at most about ten."""
+    """Exponents of ε to draw: half or whole decades within the range, about ten at most."""
     low, high = max(float(logs.min()), -12.0), float(logs.max())
     step = next(step for step in (0.5, 1.0, 2.0) if (high - low) / step <= 10 or step == 2.0)
     exponents = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
@@ -85,7 +85,7 @@ def theta_map(theta: Array, axes: Any = None, *, blocks: bool = True, log: bool 
         theta: Θ.
         axes: where to draw.
         blocks: whether to frame the blocks of a small Θ.
-        log: whether colours follow the logarithm, from a 300th of the largest entry on, so that a small T is seen.
+        log: whether to use a logarithmic colour scale, from 1/300 of the largest entry, so that a small T is visible.
     """
     axes = _axes(axes, size=(4.8, 4.2))
     n = len(theta)
@@ -106,14 +106,14 @@ def theta_map(theta: Array, axes: Any = None, *, blocks: bool = True, log: bool 
 
 
 def _decades(limit: float) -> list[float]:
-    """Powers of ten on either side of 0, none so near it that its label would touch that of 0."""
+    """Powers of ten on either side of 0, without those whose labels would overlap that of 0."""
     top = int(np.floor(np.log10(limit)))
     powers = [10.0**k for k in range(top - 1, top + 1)]
     return [*(-power for power in reversed(powers)), 0.0, *powers]
 
 
 def angle_rose(angles: Array, axes: Any = None, *, bins: int = 24) -> Any:
-    """How many eigenvalue pairs there are at each angle, both of each pair drawn."""
+    """Polar histogram of the eigenvalue angles, with both eigenvalues of each pair."""
     if axes is None:
         _, axes = canvas(subplot_kw={"projection": "polar"}, size=(3.6, 3.6))
     both = np.concatenate([angles, -angles])
@@ -137,26 +137,26 @@ def subdiagonal_profile(structure: LearnedStructure, axes: Any = None) -> Any:
 
 
 def fisher_curves(curves: Mapping[str, FisherMemory], axes: Any = None, *, longest: int | None = None) -> Any:
-    """J(k) against k, one line each; a dashed one where the name ends in a star."""
+    """J(k) against k, one line per memory."""
     axes = _axes(axes)
     with style():
-        for name, found in curves.items():
-            line = found.curve[:longest]
-            axes.plot(np.arange(len(line)), line, label=f"{name} (total {found.total:.3g})")
+        for name, memory in curves.items():
+            line = memory.curve[:longest]
+            axes.plot(np.arange(len(line)), line, label=f"{name} (total {memory.total:.3g})")
         axes.set(xlabel="steps ago, k", ylabel="Fisher information J(k)", yscale="log", title="Fisher memory")
-        top = max(float(found.curve.max()) for found in curves.values())
+        top = max(float(memory.curve.max()) for memory in curves.values())
         axes.set_ylim(max(1e-6 * top, axes.get_ylim()[0]), 2 * top)
         axes.legend(fontsize=8)
     return axes
 
 
 def transients(found: Mapping[str, SphereTransients], axes: Sequence[Any] | None = None) -> Sequence[Any]:
-    """Spread across units and length of the state from random starts, mean with a band of one deviation."""
+    """Spread across units and norm of the state from random starts, mean with a band of one standard deviation."""
     if axes is None:
         _, axes = canvas(2, 1, sharex=True, size=(4.6, 5.2))
     assert axes is not None
-    bands({name: (one.unit_mean, one.unit_deviation) for name, one in found.items()}, axes[0])
-    bands({name: (one.norm_mean, one.norm_deviation) for name, one in found.items()}, axes[1])
+    bands({name: (sample.unit_mean, sample.unit_deviation) for name, sample in found.items()}, axes[0])
+    bands({name: (sample.norm_mean, sample.norm_deviation) for name, sample in found.items()}, axes[1])
     with style():
         axes[0].set(ylabel="deviation across units", title="transients from random starts")
         axes[1].set(xlabel="steps", ylabel="length of the state")
@@ -165,7 +165,7 @@ def transients(found: Mapping[str, SphereTransients], axes: Sequence[Any] | None
 
 
 def bands(curves: Mapping[str, tuple[Array, Array]], axes: Any) -> None:
-    """Means against steps, each with a band of one deviation."""
+    """Means against steps, each with a band of one standard deviation."""
     with style():
         for (name, (mean, deviation)), colour in zip(curves.items(), COLOURS * 3, strict=False):
             steps = np.arange(len(mean))
@@ -174,7 +174,7 @@ def bands(curves: Mapping[str, tuple[Array, Array]], axes: Any) -> None:
 
 
 def norms(found: TransientGrowth, axes: Any = None, *, radius: float | None = None) -> Any:
-    """‖Vᵏ‖ against k, its peak marked, and the powers of the spectral radius for comparison."""
+    """‖Vᵏ‖ against k with its peak, and the powers of the spectral radius for comparison."""
     axes = _axes(axes)
     with style():
         k = np.arange(len(found.norms))
@@ -190,11 +190,11 @@ def norms(found: TransientGrowth, axes: Any = None, *, radius: float | None = No
 
 
 def spectrum_frames(moments: Mapping[int, Any], columns: int = 4) -> Any:
-    """The spectrum at several moments of training, one small picture each.
+    """The spectrum at several points of training, one panel each.
 
     Args:
         moments: update → V, or its eigenvalues.
-        columns: most pictures in a row.
+        columns: maximal number of panels in a row.
     """
     rows = -(-len(moments) // columns)
     width = -(-len(moments) // rows)

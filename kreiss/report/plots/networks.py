@@ -1,4 +1,4 @@
-"""Pictures of networks: gradients, dependence on inputs, exponents, fixed points."""
+"""Plots of networks: gradients, dependence on inputs, exponents, fixed points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRADIENT = r"$\Vert\partial L/\partial h_t\Vert$"
 
 
 def heat_map(found: Sensitivity, axes: Any = None, *, title: str = INFLUENCE) -> Any:
-    """‖∂h_τ/∂x_t‖, t from left to right and τ from top to bottom, as the ENRNN paper draws it."""
+    """‖∂h_τ/∂x_t‖, t from left to right and τ from top to bottom, as in the ENRNN paper."""
     axes = _axes(axes, size=(4.8, 4.0))
     norms = as_array("norms", found.norms)
     with style():
@@ -37,7 +37,7 @@ def heat_map(found: Sensitivity, axes: Any = None, *, title: str = INFLUENCE) ->
 
 
 def sensitivity_by_lag(found: Sensitivity, axes: Any = None, *, share: float = 0.1) -> Any:
-    """The mean derivative by an input against the steps since it came, and from where it stays below a share of it."""
+    """The mean derivative with respect to an input against the lag, and the lag from which it stays below a share."""
     axes = _axes(axes)
     by_lag = as_array("by_lag", found.by_lag)
     with style():
@@ -53,7 +53,7 @@ def sensitivity_by_lag(found: Sensitivity, axes: Any = None, *, share: float = 0
 
 
 def gradient_flow(flows: Mapping[str, GradientFlow], axes: Any = None) -> Any:
-    """‖∂L/∂h_t‖ against t, mean over sequences with a band from the smallest to the largest."""
+    """‖∂L/∂h_t‖ against t, mean over sequences with a band from minimum to maximum."""
     axes = _axes(axes)
     with style():
         for (name, flow), colour in zip(flows.items(), COLOURS * 3, strict=False):
@@ -67,7 +67,7 @@ def gradient_flow(flows: Mapping[str, GradientFlow], axes: Any = None) -> Any:
 
 
 def gradient_history(histories: Mapping[str, GradientHistory], axes: Any = None) -> Any:
-    """‖∂L/∂h_t‖, mean over time, against updates of training."""
+    """‖∂L/∂h_t‖, mean over time, against training updates."""
     axes = _axes(axes)
     with style():
         for name, history in histories.items():
@@ -78,7 +78,7 @@ def gradient_history(histories: Mapping[str, GradientHistory], axes: Any = None)
 
 
 def recorded_gradients(recorded: Mapping[str, Mapping[int, float]], axes: Any = None) -> Any:
-    """The norm of the gradient of all parameters against updates of training, as runs record it."""
+    """The norm of the gradient of all parameters against training updates, as recorded by runs."""
     axes = _axes(axes)
     with style():
         for name, norms in recorded.items():
@@ -89,7 +89,7 @@ def recorded_gradients(recorded: Mapping[str, Mapping[int, float]], axes: Any = 
 
 
 def lyapunov(found: LyapunovSpectrum, axes: Any = None) -> Any:
-    """Lyapunov exponents in order, with their standard errors; those at −∞ are counted in a corner."""
+    """Lyapunov exponents in order, with standard errors; the number of those at −∞ is given in a corner."""
     axes = _axes(axes)
     finite = np.isfinite(np.asarray(found.exponents))
     values, errors = np.asarray(found.exponents)[finite], np.nan_to_num(np.asarray(found.error)[finite])
@@ -106,7 +106,7 @@ def lyapunov(found: LyapunovSpectrum, axes: Any = None) -> Any:
 
 
 def fixed_points(found: FixedPoints, basis: Dimensionality, states: Any = None, axes: Any = None) -> Any:
-    """Fixed points among states, along the first two principal directions; filled where stable.
+    """Fixed points and states along the first two principal directions; filled if stable.
 
     Args:
         found: the points.

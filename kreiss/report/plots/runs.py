@@ -1,4 +1,4 @@
-"""Pictures of runs: losses on the way, and what became of the eigenvalues."""
+"""Plots of runs: losses and eigenvalues during training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def losses(runs: Mapping[str, Records], axes: Any = None, *, without: float | No
     Args:
         runs: the records of each run, by name.
         axes: where to draw.
-        without: loss without memory, a dashed line.
+        without: loss without memory, drawn as a dashed line.
     """
     axes = _axes(axes)
     with style():
@@ -41,7 +41,7 @@ def losses(runs: Mapping[str, Records], axes: Any = None, *, without: float | No
 
 
 def moduli(runs: Mapping[str, Records], axes: Any = None) -> Any:
-    """The range of |λ| against updates, with the mean; gated networks have no single recurrent matrix and no line."""
+    """The range of |λ| against updates, with the mean; none for gated networks, which have several matrices."""
     axes = _axes(axes)
     with style():
         for (name, records), colour in zip(runs.items(), COLOURS * 3, strict=False):
@@ -62,8 +62,8 @@ def comparison(runs: Mapping[str, Records], without: float) -> Figure:
     figure, axes = canvas(1, 2, size=(10, 4))
     losses(runs, axes[0], without=without)
     moduli(runs, axes[1])
-    made: Figure = figure
-    return made
+    result: Figure = figure
+    return result
 
 
 def validations(records: Records) -> Records:

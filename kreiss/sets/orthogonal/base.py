@@ -1,8 +1,8 @@
-"""The contract of a method: how free parameters become an orthogonal matrix.
+"""The interface of a method: how free parameters give an orthogonal matrix.
 
 Each method has one free tensor of `shape`, and `forward(free) -> P`, `inverse(P, tol) -> free` (P float64,
-orthogonal to `tol`), `rotations(angles) -> free` for a start at 2×2 rotations down the diagonal. Fixed parts (a
-base point, signs) are buffers.
+orthogonal up to `tol`), `rotations(angles) -> free` for an initial matrix of 2×2 rotations on the diagonal. Fixed
+parts (a base point, signs) are buffers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kreiss.sets.base import Packed
 
 
 class Method(Packed):
-    """A map from free numbers onto orthogonal matrices."""
+    """A map from free parameters to orthogonal matrices."""
 
     shape: tuple[int, ...]
 
@@ -35,16 +35,16 @@ class Method(Packed):
 
     @abstractmethod
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
-        """Free numbers of the float64 matrix `p`, orthogonal to `tol`; may set the method's fixed parts."""
+        """Free parameters of the float64 matrix `p`, orthogonal up to `tol`; may set the fixed parts of the method."""
 
     @abstractmethod
     def rotations(self, angles: Tensor) -> Tensor:
-        """Free numbers (float64) of 2×2 rotations by `angles` down the diagonal."""
+        """Free parameters (float64) of the block-diagonal matrix of 2×2 rotations by `angles`."""
 
     def random(self, generator: torch.Generator | None) -> Tensor:
-        """Free numbers of a Haar distributed rotation, where the method holds all rotations."""
+        """Free parameters of a Haar-distributed rotation, if the method reaches all rotations."""
         return self.inverse(initial.random(self.n, generator=generator))
 
     def angle_of_skew(self, entry: Tensor) -> Tensor:
-        """The rotation angle that this method makes of a 2×2 skew block with entry `entry`."""
+        """The rotation angle to which this method maps a 2×2 skew block with entry `entry`."""
         return entry

@@ -1,4 +1,4 @@
-"""Products of log₂ n layers of rotations that span ever longer distances, as in the fast Fourier transform."""
+"""Products of log₂ n layers of rotations over doubling distances, as in the fast Fourier transform."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kreiss.sets.orthogonal.base import Method
 class Butterfly(Method):
     """P = L_m···L₁ D, layer k rotating the pairs (i, i + 2^{k−1}) (FFT-style EUNN, Jing et al. 2017).
 
-    Rows without a partner, where n is no power of two, stay. About ½ n log₂ n angles; the set is small (it holds few
-    of the orthogonal matrices) but every entry of P may be non-zero. D are signs, fixed when a matrix is given.
+    If n is not a power of two, rows without a partner are left unchanged. About ½ n log₂ n angles: the set is a small
+    part of the orthogonal group, but every entry of P may be non-zero. D holds signs, fixed when a matrix is assigned.
     """
 
     signs: Tensor
@@ -63,7 +63,7 @@ class Butterfly(Method):
         return free
 
     def random(self, generator: torch.Generator | None) -> Tensor:
-        """All angles uniform, as the paper starts; not Haar distributed, which the set is too small for."""
+        """All angles uniform, as in the paper; not Haar-distributed, for which the set is too small."""
         self.signs = torch.ones(self.n, dtype=torch.float64, device=self.signs.device)
         return initial.henaff_entries(self.shape[0], generator)
 
@@ -75,7 +75,7 @@ def _firsts(n: int, stride: int) -> np.ndarray:
 
 
 def _unroll(p: np.ndarray, start: int, angles: dict[int, np.ndarray]) -> np.ndarray:
-    """Angles of P = L·diag(A, B), layer after layer, longest distance first; the signs that remain.
+    """Angles of P = L·diag(A, B), layer by layer, longest distance first; returns the remaining signs.
 
     Rows i and i + stride of P are (c a_i, −s b_i) and (s a_i, c b_i) with unit rows a_i of A and b_i of B.
     """

@@ -19,7 +19,7 @@ class Givens(Method):
     """P = D·L_m···L₁, layers of 2×2 rotations of neighbours (tunable EUNN, Jing et al. 2017).
 
     Odd layers rotate the pairs (0,1), (2,3), …, even layers (1,2), (3,4), … . m = n layers (the
-    default) hold n(n−1)/2 angles and, with signs D, reach every orthogonal matrix (Clements et al.
+    default) have n(n−1)/2 angles and, with signs D, reach every orthogonal matrix (Clements et al.
     2016).
     """
 
@@ -48,7 +48,7 @@ class Givens(Method):
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
         try:
             angles, signs = self._decompose(p, 1e-14)
-        except InputError:  # rounding in the matrix may look like rotations: take entries it could have made as 0
+        except InputError:  # treat entries within the tolerance as 0: rounding errors may look like rotations
             angles, signs = self._decompose(p, tol)
         self.signs = torch.from_numpy(signs).to(self.signs.device)
         return torch.from_numpy(angles).to(p)
@@ -73,8 +73,8 @@ class Givens(Method):
 def _givens_gates(u: np.ndarray, negligible: float) -> tuple[list[tuple[int, float]], np.ndarray]:
     """U = D·G_k···G₁ as rotations (row, angle) in the order applied, and the signs D.
 
-    Clements' scheme: anti-diagonals of the lower triangle are made zero by turns from the right and
-    from the left, which keeps the mesh n layers deep.
+    Clements' scheme: anti-diagonals of the lower triangle are eliminated alternately from the right
+    and from the left, which keeps the mesh n layers deep.
     """
     n = len(u)
     right: list[tuple[int, float]] = []
@@ -92,13 +92,13 @@ def _givens_gates(u: np.ndarray, negligible: float) -> tuple[list[tuple[int, flo
                 _mix(u, row - 1, angle)
                 left.append((row - 1, -angle))
     signs = np.sign(u.diagonal()).astype(np.float64)
-    # U = (left gates)·D·(right gates); moving D to the front turns a gate between unlike signs round.
+    # U = (left gates)·D·(right gates); moving D to the front reverses a gate between unlike signs.
     moved = [(k, angle * signs[k] * signs[k + 1]) for k, angle in left]
     return right + moved[::-1], signs
 
 
 def _zeroing_angle(entry: float, other: float, negligible: float) -> float:
-    """The angle whose rotation moves `entry` into `other`; 0 if there is nothing to move."""
+    """The angle whose rotation moves `entry` into `other`; 0 if it is negligible."""
     return math.atan2(entry, other) if abs(entry) > negligible else 0.0
 
 

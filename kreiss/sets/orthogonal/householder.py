@@ -16,8 +16,8 @@ from kreiss.sets.orthogonal.base import Method
 class Householder(Method):
     """P = H₁(v₁)···H_m(v_m) D, v_k = (0, …, 0, 1, free) (oRNN, Mhammedi et al. 2017).
 
-    With m = n − 1 reflections (the default) and signs D these are all orthogonal matrices and the
-    n(n−1)/2 numbers are exactly their dimension. The product is formed as I − V S⁻¹ Vᵀ with
+    With m = n − 1 reflections (the default) and signs D these are all orthogonal matrices, and
+    n(n−1)/2 parameters are exactly their dimension. The product is formed as I − V S⁻¹ Vᵀ with
     S = ½diag(VᵀV) + striu(VᵀV): a triangular solve instead of m reflections.
     """
 
@@ -47,12 +47,12 @@ class Householder(Method):
         return (eye - v @ torch.linalg.solve_triangular(s, v.mT, upper=True)) * self.signs
 
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
-        # All n − 1 reflections hold any orthogonal matrix, so the signs may be chosen for the best
-        # scaled vectors. With fewer the signs are part of what the set is.
+        # n − 1 reflections reach any orthogonal matrix, so the signs may be chosen for the best scaling
+        # of the vectors. With fewer reflections the signs are part of the definition of the set.
         return self._reflect(p, None if self.m == max(self.n - 1, 1) else self.signs.to(p), tol)
 
     def rotations(self, angles: Tensor) -> Tensor:
-        # A rotation is two reflections: m of them turn m // 2 planes, the other planes stay.
+        # A rotation is two reflections: m of them rotate m // 2 planes and fix the others.
         return self._reflect(linalg.rotation_blocks(angles[: (self.m + 1) // 2], self.n), None, 1e-9)
 
     def random(self, generator: torch.Generator | None) -> Tensor:
@@ -63,7 +63,7 @@ class Householder(Method):
         return (v / v.diagonal()).reshape(-1)[self.constant("index", v.device)]
 
     def _reflect(self, p: Tensor, signs: Tensor | None, tol: float) -> Tensor:
-        """Reflect the columns of P one by one onto ±e_k; the vectors used are the free numbers."""
+        """Reflect the columns of P one by one onto ±e_k; the vectors used are the free parameters."""
         rest, v = p.clone(), torch.zeros(self.n, self.m, dtype=p.dtype, device=p.device)
         for k in range(self.m):
             x = rest[k:, k].clone()
@@ -73,10 +73,10 @@ class Householder(Method):
             v[k:, k] = x / x[0]
             w = v[k:, k]
             rest[k:] -= torch.outer(w, (2 / (w @ w)) * (w @ rest[k:]))
-        found = rest.diagonal().sign()
-        if not torch.allclose(rest, (found if signs is None else signs).diag(), rtol=0, atol=max(tol, 1e-6)):
+        new_signs = rest.diagonal().sign()
+        if not torch.allclose(rest, (new_signs if signs is None else signs).diag(), rtol=0, atol=max(tol, 1e-6)):
             raise InputError(self._too_few())
-        self.signs = found.to(self.signs.device)
+        self.signs = new_signs.to(self.signs.device)
         return v.reshape(-1)[self.constant("index", v.device)]
 
     def _too_few(self) -> str:

@@ -1,4 +1,4 @@
-"""Orthogonal matrices, held by any of seven methods."""
+"""Orthogonal matrices, with seven parametrizations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kreiss.sets.orthogonal.householder import Householder
 from kreiss.sets.orthogonal.skew import Cayley, Expm, ScaledCayley, Trivialization
 
 DEFAULT_METHOD = "trivialization"
-"""How P is held unless told otherwise; docs/orthogonal.md has the measurements behind the choice."""
+"""The default parametrization of P; docs/orthogonal.md has the measurements behind the choice."""
 
 METHODS: dict[str, type[Method]] = {
     "expm": Expm,
@@ -32,8 +32,8 @@ METHODS: dict[str, type[Method]] = {
 }
 """Methods that reach all rotations."""
 
-HELD_BY = {**METHODS, "butterfly": Butterfly}
-"""Every method: those that can reach all rotations, and the butterfly, which cannot."""
+ALL_METHODS = {**METHODS, "butterfly": Butterfly}
+"""Every method: those that reach all rotations, and the butterfly, which does not."""
 
 
 class Orthogonal(Set):
@@ -47,9 +47,9 @@ class Orthogonal(Set):
         scaled_cayley    (I + A)⁻¹(I − A)·D                negative (n // 2): −1s in D
         householder      H₁···H_m·D, reflections           reflections (n − 1): m
         givens           D·L_m···L₁, layers of rotations   layers (n): m
-        butterfly        L_m···L₁·D, m = log₂ n layers     (holds few matrices)
+        butterfly        L_m···L₁·D, m = log₂ n layers     (reaches few matrices)
 
-    A is skew and its n(n−1)/2 free numbers are its strictly lower triangle, row by row.
+    A is skew; its n(n−1)/2 free parameters are its strictly lower triangle, row by row.
 
     Args:
         n: size of the matrix.
@@ -60,9 +60,9 @@ class Orthogonal(Set):
     scaled_cayley, Helfrich, Willmott & Ye (2018); householder, Mhammedi et al. (2017); givens, Jing
     et al. (2017).
 
-    Differs: initialisers other than `cayley` mean the same matrix under every method. `cayley` gives
-    the skew matrix its published entries s = tan(u/2), so that P turns by u under the Cayley map
-    (scoRNN) and by s under the exponential (expRNN). With signs D, P·D (or D·P for `givens`) is meant.
+    Differs: initialisers other than `cayley` give the same matrix for every method. `cayley` gives
+    the skew matrix its published entries s = tan(u/2), so that P rotates by u under the Cayley map
+    (scoRNN) and by s under the exponential (expRNN). With signs D, this refers to P·D (`givens`: D·P).
 
     Example:
         >>> import kreiss, torch
@@ -79,15 +79,15 @@ class Orthogonal(Set):
 
     def __init__(self, n: int, method: str = DEFAULT_METHOD, **options: Any) -> None:
         super().__init__(n)
-        check_name("orthogonal method", method, HELD_BY)
+        check_name("orthogonal method", method, ALL_METHODS)
         self.method = method
-        known = inspect.signature(HELD_BY[method]).parameters.keys() - {"n", "options"}
+        known = inspect.signature(ALL_METHODS[method]).parameters.keys() - {"n", "options"}
         if options.keys() - known:
             raise TypeError(
                 f"method {method!r} does not take these options; got {sorted(options.keys() - known)}. "
                 "See help(kreiss.Orthogonal) for the options of each method."
             )
-        self.map = HELD_BY[method](self.n, **options)
+        self.map = ALL_METHODS[method](self.n, **options)
         self.shapes = (self.map.shape,)
         self._declare_kind()
 
@@ -101,19 +101,19 @@ class Orthogonal(Set):
     def right_inverse(self, matrix: Tensor) -> Free_:
         p = self._fit(matrix)
         free = self.map.inverse(p, default_tolerance(matrix.dtype)).to(matrix)
-        self.to(matrix)  # a base point or signs found in float64 take the dtype of the matrix
+        self.to(matrix)  # a base point or signs computed in float64 take the dtype of the matrix
         return (free,)
 
     def error(self, *free: Tensor) -> float:
         return linalg.orthogonality_error(self(*free))
 
     def rebase(self, *free: Tensor, project: bool = True) -> None:
-        """Move the base point of a trivialization to the present matrix; other methods have none."""
+        """Move the base point of a trivialization to the current matrix; other methods have none."""
         if isinstance(self.map, Trivialization):
             self.map.rebase(free[0], project)
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> Tensor:
-        """`matrix` in float64, polished, if it is orthogonal to `tol`."""
+        """`matrix` in float64, corrected by a Newton–Schulz step, if it is orthogonal up to `tol`."""
         check_square(matrix, self.n)
         error = linalg.orthogonality_error(matrix)
         limit = default_tolerance(matrix.dtype) if tol is None else tol
@@ -128,7 +128,7 @@ class Orthogonal(Set):
         try:
             p = self._fit(matrix, tol)
             limit = default_tolerance(matrix.dtype) if tol is None else tol
-            copy.deepcopy(self.map).inverse(p, limit)  # a copy: finding free numbers may set fixed parts
+            copy.deepcopy(self.map).inverse(p, limit)  # a copy: the inverse may set fixed parts
         except InputError:
             return False
         return True

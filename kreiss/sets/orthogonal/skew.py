@@ -19,7 +19,7 @@ NO_MINUS_ONE = (
 
 
 class _Skew(Method):
-    """Base of the methods whose free numbers are the strictly lower triangle of a skew matrix."""
+    """Base of the methods whose free parameters are the strictly lower triangle of a skew matrix."""
 
     index: Tensor
 
@@ -103,7 +103,7 @@ class Trivialization(_Skew):
 
     r is exp, or the Cayley retraction (I − A/2)⁻¹(I + A/2), which agrees with it to second order and
     costs one inverse. `rebase` moves B to P and A to 0; the matrix does not change. Without it B
-    stays where the network started.
+    stays at the initial matrix.
     """
 
     base: Tensor
@@ -127,7 +127,7 @@ class Trivialization(_Skew):
 
     @torch.no_grad()
     def rebase(self, free: Tensor, project: bool = True) -> None:
-        """Move the base point to the present matrix, polished where rounding shows, and `free` to zero, in place."""
+        """Move the base point to the current matrix, corrected for rounding error, and `free` to zero, in place."""
         moved = self(free) if self.retraction == "exp" else linalg.turned(self.base, self.skew(free))
         self.base.copy_(linalg.polished(moved) if project else moved)
         free.zero_()

@@ -1,8 +1,8 @@
-"""Three ways to hold any unitary matrix with free numbers, behind one small interface.
+"""Three parametrizations of all unitary matrices, with a common interface.
 
 A method has free tensors with `names`, `roles` and `shapes`, and `forward(*free) -> P` (complex n×n),
-`inverse(P, tol) -> free` (P complex128, unitary to `tol`), `start(name, generator) -> free` for each of its
-`initialisers`. Fixed parts (a base point) are buffers of reals.
+`inverse(P, tol) -> free` (P complex128, unitary up to `tol`), `start(name, generator) -> free` for each of its
+`initialisers`. Fixed parts (a base point) are real buffers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kreiss.sets import initial
 from kreiss.sets.base import Free_, Packed
 
 Generator = torch.Generator | None
-TRIES = 16  # draws of phases among which the best conditioned Cayley transform is chosen
+TRIES = 16  # draws of phases from which the best conditioned Cayley transform is chosen
 
 
 class UnitaryMethod(Packed):
-    """A map from free numbers onto unitary matrices."""
+    """A map from free parameters to unitary matrices."""
 
     names: tuple[str, ...]
     roles: tuple[str, ...]
@@ -45,26 +45,26 @@ class UnitaryMethod(Packed):
 
     @abstractmethod
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Free_:
-        """Free tensors of the complex128 matrix `p`, unitary to `tol`; may set the method's fixed parts."""
+        """Free tensors of the complex128 matrix `p`, unitary up to `tol`; may set the fixed parts of the method."""
 
     def start(self, name: str, generator: Generator) -> Free_:
         """Free tensors (float64) of the matrix of a named initialiser."""
         return self.inverse(START[name](self.n, generator))
 
     def rebase(self, *free: Tensor, project: bool = True) -> None:
-        """Move the base point to the present matrix, where there is one."""
+        """Move the base point, if there is one, to the current matrix."""
 
 
 class UnitaryTrivialization(UnitaryMethod):
     """P = B(I − A/2)⁻¹(I + A/2) around a base point B, A skew-Hermitian: all unitary matrices.
 
-    `rebase` moves B to P and A to 0; the matrix does not change. One step of gradient descent on the n² numbers
+    `rebase` moves B to P and A to 0; the matrix does not change. One step of gradient descent on the n² parameters
     followed by `rebase` is the multiplicative Cayley step of Wisdom et al. (2016), see `kreiss.optim.Stiefel`.
 
     Args:
         n: size of the matrix.
-        diagonal: whether A has a diagonal. Without it there are n² − n numbers, and P is held up to phases of its
-            columns: all that P D P* with a diagonal D needs.
+        diagonal: whether A has a diagonal. Without it there are n² − n parameters, and P is determined up to phases
+            of its columns, which suffices for P D P* with a diagonal D.
     """
 
     names, roles = ("unitary",), ("orthogonal",)
@@ -95,8 +95,8 @@ class UnitaryTrivialization(UnitaryMethod):
 class UnitaryExponential(UnitaryMethod):
     """P = exp(A), A = Σ ν_j T_j over a basis of the Lie algebra u(n) (Hyland & Rätsch 2017): all unitary matrices.
 
-    The n² numbers ν_j are the real and imaginary parts of the skew-Hermitian A below its diagonal and, over √2, the
-    imaginary ones on it, so that all T_j have the same norm.
+    The n² parameters ν_j are the real and imaginary parts of the skew-Hermitian A below its diagonal and, divided by
+    √2, the imaginary parts on it, so that all T_j have the same norm.
     """
 
     names, roles = ("unitary",), ("orthogonal",)
@@ -117,8 +117,8 @@ class UnitaryExponential(UnitaryMethod):
 class UnitaryScaledCayley(UnitaryMethod):
     """P = (I + A)⁻¹(I − A) D, A skew-Hermitian, D = diag(e^{iθ}) (scuRNN, Maduranga, Helfrich & Ye 2019).
 
-    All unitary matrices; the n phases come on top of the n² dimensions, and let A stay small. A given matrix gets the
-    phases, of a few drawn, that keep it furthest from the eigenvalue −1 that the Cayley transform does not reach.
+    All unitary matrices; the n phases are redundant, and allow A to stay small. For a given matrix, several draws of
+    the phases are tried and the one furthest from the eigenvalue −1, which the Cayley transform cannot reach, is used.
     """
 
     names, roles = ("unitary", "phase"), ("orthogonal", "phase")

@@ -1,7 +1,7 @@
-"""Unitary matrices as products of sparse ones, which cost O(n log n) or O(Ln) to apply to a vector.
+"""Unitary matrices as products of sparse matrices, applied to a vector in O(n log n) or O(Ln).
 
-Besides what every method has, a product has `factors(*free)`, computed once, and `times(factors, h) -> P h` for rows h
-(…, n) of complex numbers. Its matrix is the product applied to the identity.
+In addition to the methods of `UnitaryMethod`, a product has `factors(*free)`, computed once, and
+`times(factors, h) -> P h` for complex rows h (…, n). Its matrix is the product applied to the identity.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kreiss.sets.base import Free_
 from kreiss.sets.meshes import butterfly_angles, butterfly_firsts, layer_sizes, mesh_angles
 from kreiss.sets.unitary.methods import START, Generator, UnitaryMethod
 
-LARGEST_FOUND = 5  # units up to which the Fourier product holds every unitary matrix, and is found from it
+LARGEST_FOUND = 5  # units up to which the Fourier product reaches every unitary matrix, and its parameters are searched
 STARTS = 40
 
 
 class Product(UnitaryMethod):
-    """A unitary matrix that is a product of sparse ones."""
+    """A unitary matrix that is a product of sparse matrices."""
 
     @abstractmethod
     def factors(self, *free: Tensor) -> list[Tensor]:
@@ -42,13 +42,13 @@ class Product(UnitaryMethod):
 
 
 class Fourier(Product):
-    """P = D₃R₂F⁻¹D₂ΠR₁FD₁ (uRNN, Arjovsky, Shah & Bengio 2016), 7n numbers.
+    """P = D₃R₂F⁻¹D₂ΠR₁FD₁ (uRNN, Arjovsky, Shah & Bengio 2016), 7n parameters.
 
     D_k = diag(e^{iθ}), R_k = I − 2vv*/‖v‖² reflections, F the discrete Fourier transform, Π a fixed permutation. Two
-    phases are shared between the D_k, each v counts up to a complex factor, and both reflections can be turned together
-    in one plane (with M = F⁻¹D₂Π, R₂MR₁ = M·(M*R₂M)R₁, a product of two reflections, which fixes only the angle between
-    them): the products form a set of dimension 7n − 7, or n² where that is less, n ≤ 5. There every unitary matrix is
-    such a product, and the numbers of a given one are searched by least squares.
+    phases are shared between the D_k, each v matters up to a complex factor, and both reflections can be rotated
+    together in one plane (with M = F⁻¹D₂Π, R₂MR₁ = M·(M*R₂M)R₁, a product of two reflections, which fixes only the
+    angle between them): the products form a set of dimension 7n − 7, or n² if that is less, n ≤ 5. In that case every
+    unitary matrix is such a product, and its parameters are searched by least squares.
     """
 
     names, roles = ("phase", "reflection"), ("orthogonal", "orthogonal")
@@ -65,7 +65,7 @@ class Fourier(Product):
         return [*linalg.phases(free[0]).unbind(0), *v.unbind(0), *(2 / free[1].square().sum((1, 2))).unbind(0)]
 
     def times(self, factors: list[Tensor], h: Tensor) -> Tensor:
-        if h.numel() == 0:  # an empty batch, which the Fourier transform of MKL refuses
+        if h.numel() == 0:  # an empty batch, which MKL's Fourier transform rejects
             return h
         d1, d2, d3, v1, v2, scale1, scale2 = factors
         h = _reflect(torch.fft.fft(h * d1, norm="ortho"), v1, scale1)
@@ -74,19 +74,19 @@ class Fourier(Product):
 
     @property
     def searchable(self) -> bool:
-        """Whether the numbers are looked for at all."""
+        """Whether the parameters of a given matrix can be searched."""
         return self.n <= LARGEST_FOUND
 
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Free_:
         if not self.searchable:
             raise InputError(
-                f"the numbers of a product D₃R₂F⁻¹D₂ΠR₁FD₁ can be found for a matrix of at most {LARGEST_FOUND} units; "
+                f"the parameters of D₃R₂F⁻¹D₂ΠR₁FD₁ can be found for a matrix of at most {LARGEST_FOUND} units; "
                 f'got {self.n} units. Load a state_dict, or use method="trivialization", which holds any.'
             )
         for seed in range(STARTS):
-            found, off = self._nearest(p.cpu(), torch.Generator().manual_seed(seed))
+            free, off = self._nearest(p.cpu(), torch.Generator().manual_seed(seed))
             if off <= max(tol / 10, 1e-12):
-                return tuple(tensor.to(p.device) for tensor in found)
+                return tuple(tensor.to(p.device) for tensor in free)
         raise InputError(
             f"the matrix was not found to be a product D₃R₂F⁻¹D₂ΠR₁FD₁; got a distance of {off:.3g} after {STARTS} "
             'searches. Use method="trivialization", which holds any unitary matrix.'
@@ -100,7 +100,7 @@ class Fourier(Product):
             return torch.view_as_real(self(*self._unpack(packed)) - p).flatten()
 
         start = torch.cat([tensor.flatten() for tensor in self.start("random", generator)])
-        found = least_squares(
+        solution = least_squares(
             lambda x: difference(torch.from_numpy(x)).numpy(),
             start.numpy(),
             lambda x: torch.autograd.functional.jacobian(difference, torch.from_numpy(x)).numpy(),
@@ -109,7 +109,7 @@ class Fourier(Product):
             gtol=1e-15,
             max_nfev=200,
         )
-        return self._unpack(torch.from_numpy(found.x)), float(np.abs(found.fun).max())
+        return self._unpack(torch.from_numpy(solution.x)), float(np.abs(solution.fun).max())
 
     def _unpack(self, packed: Tensor) -> Free_:
         return packed[: 3 * self.n].view(3, self.n), packed[3 * self.n :].view(2, self.n, 2)
@@ -123,7 +123,7 @@ class Fourier(Product):
 class Rotations(Product):
     """P = D·L_m···L₁: layers of 2×2 rotations with phases, then D = diag(e^{iφ}) (EURNN, Jing et al. 2017).
 
-    A rotation of entries i, j is [[e^{iφ}cos θ, −sin θ], [e^{iφ}sin θ, cos θ]]: the phase of an entry, then a turn.
+    A rotation of entries i, j is [[e^{iφ}cos θ, −sin θ], [e^{iφ}sin θ, cos θ]]: a phase, then a rotation.
     """
 
     names, roles = ("rotation", "phase"), ("orthogonal", "orthogonal")
@@ -149,7 +149,7 @@ class Rotations(Product):
         """The k-th layer L_{k+1} applied to h."""
 
     def start(self, name: str, generator: Generator) -> Free_:
-        if name == "random":  # all angles uniform, as published; not Haar distributed
+        if name == "random":  # all angles uniform, as published; not Haar-distributed
             return (
                 initial.henaff_entries(2 * sum(self.sizes), generator).view(2, -1),
                 initial.henaff_entries(self.n, generator),
@@ -159,9 +159,9 @@ class Rotations(Product):
 
 
 class Mesh(Rotations):
-    """Layers of rotations of neighbours by turns: (0,1), (2,3), …, then (1,2), (3,4), … (tunable EUNN).
+    """Layers of rotations of neighbours, alternately (0,1), (2,3), … and (1,2), (3,4), … (tunable EUNN).
 
-    m = n layers (the default) have n² numbers and reach every unitary matrix (Clements et al. 2016).
+    m = n layers (the default) have n² parameters and reach every unitary matrix (Clements et al. 2016).
     """
 
     def __init__(self, n: int, capacity: int | None = None) -> None:
@@ -177,17 +177,17 @@ class Mesh(Rotations):
 
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Free_:
         try:
-            found = mesh_angles(p.cpu().numpy(), len(self.sizes), 1e-14)
-        except InputError:  # rounding in the matrix may look like rotations: take entries it could have made as 0
-            found = mesh_angles(p.cpu().numpy(), len(self.sizes), tol)
-        return tuple(torch.from_numpy(part).to(p.device) for part in found)
+            angles = mesh_angles(p.cpu().numpy(), len(self.sizes), 1e-14)
+        except InputError:  # treat entries within the tolerance as 0: rounding errors may look like rotations
+            angles = mesh_angles(p.cpu().numpy(), len(self.sizes), tol)
+        return tuple(torch.from_numpy(part).to(p.device) for part in angles)
 
 
 class Butterfly(Rotations):
     """Layers that rotate the pairs (i, i + 2^{k−1}), k = 1 … log₂ n (FFT-style EUNN).
 
-    About n log₂ n numbers; entries without a partner, where n is no power of two, stay. Every entry of P may be
-    non-zero, but the set is small.
+    About n log₂ n parameters. If n is not a power of two, entries without a partner are left unchanged. Every entry of
+    P may be non-zero, but the set is a small part of the unitary group.
     """
 
     def __init__(self, n: int) -> None:
@@ -211,13 +211,13 @@ class Butterfly(Rotations):
         return h.index_copy(-1, torch.cat([first, first + stride]), mixed)
 
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Free_:
-        found = tuple(torch.from_numpy(part).to(p.device) for part in butterfly_angles(p.cpu().numpy(), self.strides))
-        if not torch.allclose(self(*found), p, rtol=0, atol=max(tol, 1e-6)):
+        free = tuple(torch.from_numpy(part).to(p.device) for part in butterfly_angles(p.cpu().numpy(), self.strides))
+        if not torch.allclose(self(*free), p, rtol=0, atol=max(tol, 1e-6)):
             raise InputError(
                 "the matrix is not a product of butterfly layers. Use a mesh of full capacity, "
                 'Unitary(n, "mesh"), or method="trivialization", which hold any unitary matrix.'
             )
-        return found
+        return free
 
 
 def _reflect(h: Tensor, v: Tensor, scale: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ def _reflect(h: Tensor, v: Tensor, scale: Tensor) -> Tensor:
 
 
 def _scattered(n: int) -> np.ndarray:
-    """A fixed permutation without order: by the digits of multiples of the golden ratio, mixed."""
+    """A fixed pseudo-random permutation, from hashed multiples of the golden ratio."""
     mixed = (np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Unitary matrices, held by any of six methods, as real ones of twice the size."""
+"""Unitary matrices as real matrices of twice the size, with six parametrizations."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Unitary(Set):
 
     Methods::
 
-        trivialization   B·r(A), B a fixed base point        N² numbers
+        trivialization   B·r(A), B a fixed base point        N² parameters
         expm             exp(A)                              N²
         scaled_cayley    (I + A)⁻¹(I − A)·D, phases D        N² + N
         fourier          D₃R₂F⁻¹D₂ΠR₁FD₁                     7N
         mesh             D·L_m···L₁, rotations of neighbours about N(m + 1); capacity (N): m
         butterfly        D·L_m···L₁, m = log₂ N distances    about N(log₂ N + 1)
 
-    A is skew-Hermitian. The first three and a mesh of full capacity hold every unitary matrix.
+    A is skew-Hermitian. The first three and a mesh of full capacity reach every unitary matrix.
 
     Args:
         units: N, the number of complex units. Matrices are real and of size n = 2N: entry c of the complex matrix is
@@ -97,18 +97,18 @@ class Unitary(Set):
     def right_inverse(self, matrix: Tensor) -> Free_:
         p = self._fit(matrix)
         free = tuple(tensor.to(matrix) for tensor in self.map.inverse(p, default_tolerance(matrix.dtype)))
-        self.to(matrix)  # a base point found in float64 takes the dtype of the matrix
+        self.to(matrix)  # a base point computed in float64 takes the dtype of the matrix
         return free
 
     def error(self, *free: Tensor) -> float:
         return linalg.orthogonality_error(self(*free))
 
     def rebase(self, *free: Tensor, project: bool = True) -> None:
-        """Move the base point of a trivialization to the present matrix; other methods have none."""
+        """Move the base point of a trivialization to the current matrix; other methods have none."""
         self.map.rebase(*free, project=project)
 
     def _fit(self, matrix: Tensor, tol: float | None = None) -> Tensor:
-        """The complex128 matrix, polished, if `matrix` is the real image of one that is unitary to `tol`."""
+        """The complex128 matrix, after a Newton–Schulz step, if `matrix` is its real image and unitary up to `tol`."""
         limit = default_tolerance(matrix.dtype) if isinstance(matrix, Tensor) and tol is None else tol or 0.0
         c = checked_image(matrix, self.n, limit)
         error = linalg.orthogonality_error(linalg.real_image(c))
@@ -120,12 +120,12 @@ class Unitary(Set):
         return linalg.newton_schulz(c)
 
     def contains(self, matrix: Tensor, tol: float | None = None) -> bool:
-        """Whether `matrix` lies in the set, to `tol`; not known for "fourier" with more than 5 units, an error."""
+        """Whether `matrix` lies in the set up to `tol`; an error for "fourier" with more than 5 units."""
         try:
             p = self._fit(matrix, tol)
         except InputError:
             return False
-        method = copy.deepcopy(self.map)  # finding free numbers may set fixed parts
+        method = copy.deepcopy(self.map)  # the inverse may set fixed parts
         limit = default_tolerance(matrix.dtype) if tol is None else tol
         try:
             method.inverse(p, limit)
@@ -140,7 +140,7 @@ class Unitary(Set):
 
 
 def checked_image(matrix: Tensor, n: int, limit: float) -> Tensor:
-    """The complex128 matrix whose real image `matrix` is to `limit`, or an error."""
+    """The complex128 matrix whose real image `matrix` is, up to `limit`; raises otherwise."""
     wide = check_square(matrix, n).detach().double()
     c = linalg.complex_part(wide)
     off = float((wide - linalg.real_image(c)).abs().max())

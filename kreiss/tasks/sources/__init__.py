@@ -1,1 +1,1 @@
-"""Where the data of tasks come from: files found, checked, fetched and unpacked, tables, corpora and sound."""
+"""Data of tasks: finding, checking, downloading and unpacking files; tables, corpora and sound."""

@@ -1,4 +1,4 @@
-"""Archives taken apart without letting any member out of its folder."""
+"""Unpacking of archives, without letting any member out of its folder."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Member = tarfile.TarInfo | zipfile.ZipInfo
 def unpack(archive: Path, folder: Path, wanted: Collection[str], strip: int = 0, origin: str = "") -> None:
     """Write the wanted regular files of a zip or tar archive below `folder`.
 
-    All names are looked at before anything is written: one that is absolute or climbs out condemns the archive. Links
-    and devices are never written.
+    All names are checked before anything is written: an archive with a name that is absolute or leaves the folder is
+    refused. Links and devices are never written.
 
     Args:
         archive: the file.
-        folder: where the members go; made if need be.
+        folder: where the members go; created if needed.
         wanted: names, after stripping, of the members to write.
         strip: leading folders to leave off each name.
         origin: what to call the archive in an error; its path by default.
@@ -48,7 +48,7 @@ def _size(member: Member) -> int:
 
 
 def _check_amount(origin: str, size: int) -> None:
-    """Raise for more than any data set holds; a small archive may hold any amount."""
+    """Raise for more than any data set holds; a small archive may unpack to any size."""
     if size > MOST:
         raise InputError(
             f"an archive must hold at most {in_bytes(MOST)}; got {in_bytes(size)} in {origin}. Do not use this archive."

@@ -29,35 +29,35 @@ fnmr0 mdls0 fdrw0 fjsj0 fjmg0 fmml0 mjar0 fkms0 fdms0 mtaa0 frew0 mdlf0 mrcs0 ma
 def fsdd(folder: Path) -> Files:
     """Recordings 0–4 of each digit and speaker for the test (300), 5–9 for validation (300), the rest for training."""
     inner = folder / "recordings"
-    found: Files = {"train": [], "valid": [], "test": []}
+    files: Files = {"train": [], "valid": [], "test": []}
     for path in sorted((inner if inner.is_dir() else folder).glob("*.wav")):
         if name := re.fullmatch(r"\d_[a-z]+_(\d+)", path.stem):
             index = int(name[1])
-            found["test" if index < 5 else "valid" if index < 10 else "train"].append(path)
-    return _none_empty(found, folder, "{digit}_{speaker}_{index}.wav")
+            files["test" if index < 5 else "valid" if index < 10 else "train"].append(path)
+    return _none_empty(files, folder, "{digit}_{speaker}_{index}.wav")
 
 
 def timit(folder: Path) -> Files:
     """TIMIT without its two dialect sentences: 3,696 for training, 400 for validation, 192 (the core set) for the test.
 
-    A folder without TRAIN and TEST, such as the free sample, is shared out by speaker: an eighth each for validation
+    A folder without TRAIN and TEST, such as the free sample, is split by speaker: an eighth each for validation
     and test.
     """
     sounds = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() == ".wav"]
     sounds = [path for path in sounds if not path.stem.lower().startswith("sa")]
     parts = {part: [path for path in sounds if _below(path, folder, part)] for part in ("train", "test")}
     if parts["train"] and parts["test"]:
-        found: Files = {
+        files: Files = {
             "train": parts["train"],
             "valid": _of(parts["test"], VALIDATION.split()),
             "test": _of(parts["test"], CORE_TEST.split()),
         }
-        return _none_empty(found, folder, "TEST/DRx/SPEAKER/SENTENCE.WAV")
+        return _none_empty(files, folder, "TEST/DRx/SPEAKER/SENTENCE.WAV")
     return _by_speaker(sounds, folder)
 
 
 def speaker(path: Path) -> str:
-    """The speaker's name: that of the folder, without the dialect region that the free sample writes before it."""
+    """The speaker's name: that of the folder, without the dialect region that precedes it in the free sample."""
     return path.parent.name.lower().rsplit("-", 1)[-1]
 
 
@@ -78,10 +78,10 @@ def _of(sounds: Iterable[Path], names: Iterable[str]) -> list[Path]:
     return [path for path in sounds if speaker(path) in spoken]
 
 
-def _none_empty(found: Files, folder: Path, pattern: str) -> Files:
-    if not all(found.values()):
-        raise _empty(folder, ", ".join(f"{len(paths)} to {part}" for part, paths in found.items()), pattern)
-    return found
+def _none_empty(files: Files, folder: Path, pattern: str) -> Files:
+    if not all(files.values()):
+        raise _empty(folder, ", ".join(f"{len(paths)} to {part}" for part, paths in files.items()), pattern)
+    return files
 
 
 def _empty(folder: Path, got: str, pattern: str) -> InputError:

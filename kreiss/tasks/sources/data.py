@@ -1,8 +1,8 @@
-"""Where data sets are, and whether their files are what they should be.
+"""Where data sets are, and whether their files are intact.
 
-A set is looked for at an explicit path, in the folder that the environment variable KREISS_DATA names, in kreiss' own
-cache (KREISS_CACHE moves it), and is then downloaded. Files of a known set are checked by the SHA-256 of their content
-each time they are read, plain or with .gz, before any of it is used. What a user gives by path is taken as it is.
+A set is looked for at an explicit path, in the folder of the environment variable KREISS_DATA and in kreiss' own cache
+(moved by KREISS_CACHE); otherwise it is downloaded. Files of a known set are checked by the SHA-256 of their content
+each time they are read, plain or with .gz, before any of it is used. Files given by path are not checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kreiss.errors import InputError, check_name, in_bytes, machine_memory
 
-PIECE = 1 << 20  # bytes that are decompressed at a time
+PIECE = 1 << 20  # bytes decompressed at a time
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class DataSet:
 
     Args:
         about: what it is, in a few words.
-        licence: who may use it.
+        licence: its terms of use.
         checksums: SHA-256 of each file's content by its name; or the name of an embedded list of them.
         mirrors: addresses of a file, with {name} for its name; tried in turn.
         archives: addresses of an archive of all files, below one folder; tried in turn.
@@ -46,7 +46,7 @@ class DataSet:
         if not isinstance(self.checksums, str):
             return self.checksums
         lines = embedded(self.checksums).decode().splitlines()
-        return {name: found for found, name in (line.split(" ", 1) for line in lines)}
+        return {name: digest for digest, name in (line.split(" ", 1) for line in lines)}
 
     @property
     def names(self) -> list[str]:
@@ -104,29 +104,29 @@ EMBEDDED = {
 
 
 def embedded(name: str) -> bytes:
-    """The content of a compressed file that lies in the package."""
+    """The content of a compressed file in the package."""
     return gzip.decompress((resources.files("kreiss.tasks.sources") / "embedded" / name).read_bytes())
 
 
 def read(name: str, file: str) -> bytes:
-    """The content of one file of a known set, checked; downloaded if it is nowhere."""
-    found = _stored(name, file)
-    if found is None:
-        found = fetch(name) / file
-    return _checked(found, name, file)
+    """The content of one file of a known set, checked; downloaded if missing."""
+    path = _stored(name, file)
+    if path is None:
+        path = fetch(name) / file
+    return _checked(path, name, file)
 
 
 def read_path(path: Path) -> bytes:
-    """The content of a file of the user's, or of the same name with .gz."""
+    """The content of a user's file, or of the one of the same name with .gz."""
     return _content(file_at(path))
 
 
 def file_at(path: Path) -> Path:
-    """A file of the user's, or that of the same name with .gz."""
-    found = _plain_or_compressed(path)
-    if found is None:
+    """A user's file, or the one of the same name with .gz."""
+    existing = _plain_or_compressed(path)
+    if existing is None:
         raise InputError(f"a data file must exist; got {path}, which does not. Check the path.")
-    return found
+    return existing
 
 
 def is_there(path: Path) -> bool:
@@ -147,7 +147,7 @@ def _content(path: Path) -> bytes:
 
 
 def _decompressed(path: Path) -> Iterator[bytes]:
-    """The content of a .gz file piece by piece, up to the largest that is read: a small file may hold any amount."""
+    """The content of a .gz file piece by piece, up to a limit: a small file may decompress to any size."""
     total = 0
     with gzip.open(path) as file:
         while piece := file.read(PIECE):
@@ -161,7 +161,7 @@ def check_unpacked(path: Path, size: int) -> None:
     if size > (most := machine_memory() // 4):
         raise InputError(
             f"{path} must hold at most {in_bytes(most)}, a quarter of this machine's memory; got {in_bytes(size)} or "
-            "more once decompressed. Check where it comes from, or cut it in parts."
+            "more once decompressed. Check its origin, or split it."
         )
 
 
@@ -172,10 +172,10 @@ def _reason(error: BaseException) -> str:
 
 def _checked(path: Path, name: str, file: str) -> bytes:
     content = _content(path)
-    expected, found = SETS[name].sums[file], sha256(content)
-    if found != expected:
+    expected, digest = SETS[name].sums[file], sha256(content)
+    if digest != expected:
         raise InputError(
-            f"the content of {path} must have the SHA-256 {expected}; got {found}. "
+            f"the content of {path} must have the SHA-256 {expected}; got {digest}. "
             f"Remove the file and run: kreiss data fetch {name}."
         )
     return content
@@ -185,7 +185,7 @@ def _checked(path: Path, name: str, file: str) -> bytes:
 
 
 def cache() -> Path:
-    """The folder of what kreiss has downloaded."""
+    """The folder of downloaded data."""
     import pooch
 
     return Path(os.environ.get("KREISS_CACHE") or pooch.os_cache("kreiss"))
@@ -199,7 +199,7 @@ def places(name: str) -> Iterator[Path]:
 
 
 def folder(name: str, path: str | Path | None = None) -> Path:
-    """The folder of a set: the path if there is one, else where all its files are, checked; downloaded if nowhere."""
+    """The folder of a set: the path if there is one, else where all its files are, checked; downloaded if missing."""
     if path is not None:
         if not Path(path).is_dir():
             raise InputError(f"`path` must be a folder; got {path}, which is none. Check the path.")
@@ -217,9 +217,9 @@ def located(name: str) -> Path | None:
 
 
 def _stored(name: str, file: str) -> Path | None:
-    """The first place where one file of a set lies."""
+    """The first path at which one file of a set exists."""
     candidates = (_plain_or_compressed(place / file) for place in places(name))
-    return next((found for found in candidates if found), None)
+    return next((candidate for candidate in candidates if candidate), None)
 
 
 def _plain_or_compressed(path: Path) -> Path | None:
@@ -231,34 +231,34 @@ def _plain_or_compressed(path: Path) -> Path | None:
 
 
 def fetch(name: str) -> Path:
-    """Download what is missing of a set into the cache, checked; the folder that holds all of it then."""
+    """Download the missing files of a set into the cache and check them; returns the folder of the set."""
     check_name("data set", name, SETS)
-    wanted, target = SETS[name], cache() / name
+    data_set, target = SETS[name], cache() / name
     if located(name) not in (None, target):
         return verify(name)
     from kreiss.tasks.sources import download
 
     if not (wrong := _wrong(name, target)):
         return target
-    if wanted.archives:
-        download.archive(name, wanted.archives, wanted.sums, target)
+    if data_set.archives:
+        download.archive(name, data_set.archives, data_set.sums, target)
     else:
         for file in wrong:
             download.file(
-                name, [mirror.format(name=file) for mirror in wanted.mirrors], wanted.sums[file], target / file
+                name, [mirror.format(name=file) for mirror in data_set.mirrors], data_set.sums[file], target / file
             )
     return target
 
 
 def verify(name: str) -> Path:
-    """Read every file of a set and compare its checksum; the folder, or an error that names the first wrong file."""
+    """Compare the checksum of every file of a set; returns the folder, or raises for the first file that differs."""
     place = located(name)
     if place is None:
         raise missing(name)
     for file in SETS[name].names:
-        found = _plain_or_compressed(place / file)
-        assert found is not None
-        _checked(found, name, file)
+        path = _plain_or_compressed(place / file)
+        assert path is not None
+        _checked(path, name, file)
     return place
 
 
@@ -272,11 +272,11 @@ def verified(names: list[str] | None = None) -> Iterator[tuple[str, bool]]:
                 raise
             yield f"{name}: {error}", False
         else:
-            yield f"{name}: {len(SETS[name].names)} files as they should be in {place}", True
+            yield f"{name}: {len(SETS[name].names)} files intact in {place}", True
 
 
 def missing(name: str) -> InputError:
-    """The error for a set that is on no disk."""
+    """The error for a set that is not on disk."""
     searched = ", ".join(map(str, places(name)))
     return InputError(
         f"the data set {name!r} must be on disk; got nothing in {searched}. Run: kreiss data fetch {name}."
@@ -287,13 +287,13 @@ def _wrong(name: str, place: Path) -> list[str]:
     """The files of a set that are missing or differ in a folder."""
     sums, stored = SETS[name].sums, {file: _plain_or_compressed(place / file) for file in SETS[name].names}
 
-    def right(file: str, found: Path | None) -> bool:
+    def right(file: str, path: Path | None) -> bool:
         try:
-            return found is not None and sha256(_content(found)) == sums[file]
+            return path is not None and sha256(_content(path)) == sums[file]
         except InputError:
             return False
 
-    return [file for file, found in stored.items() if not right(file, found)]
+    return [file for file, path in stored.items() if not right(file, path)]
 
 
 def listed() -> list[tuple[str, str, str, str]]:

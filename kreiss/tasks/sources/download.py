@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped, try one mirror after the other, and are checked before they are used."""
+"""Downloads that resume where they stopped, try one mirror after the other, and are checked before use."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from kreiss.errors import InputError
 from kreiss.tasks.sources.archives import unpack
 
-ATTEMPTS = 3  # per mirror, each going on where the one before stopped
-SECONDS = 30  # without a byte before a connection is given up
-PIECE = 1 << 13  # bytes; what a broken line has brought of an unfinished piece is lost
+ATTEMPTS = 3  # per mirror, each resuming where the one before stopped
+SECONDS = 30  # without data before a connection is dropped
+PIECE = 1 << 13  # bytes; a broken connection loses an unfinished piece
 
 pooch.get_logger().setLevel(logging.WARNING)
 
 
 class DiffersError(Exception):
-    """What a mirror sent is not what it should be."""
+    """A mirror sent unexpected content."""
 
 
 class Resuming:
-    """A downloader for pooch that keeps what it has in `part` and asks the server for the rest only."""
+    """A downloader for pooch that keeps partial data in `part` and asks the server only for the rest."""
 
     def __init__(self, part: Path) -> None:
         self.part = part
@@ -63,7 +63,7 @@ class Resuming:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         with requests.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
             if answer.status_code == requests.codes.requested_range_not_satisfiable:
-                return  # nothing is left to fetch; the checksum says whether that is true
+                return  # nothing is left to fetch, as the checksum will confirm
             answer.raise_for_status()
             resumed = answer.status_code == requests.codes.partial_content
             with open(self.part, "ab" if resumed else "wb") as target, _bar(url, answer, have * resumed) as advance:
@@ -74,7 +74,7 @@ class Resuming:
 
 @contextmanager
 def _bar(url: str, answer: requests.Response, have: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal, and none where there is no terminal."""
+    """A progress bar, if there is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     length = answer.headers.get("content-length")
@@ -84,7 +84,7 @@ def _bar(url: str, answer: requests.Response, have: int) -> Iterator[Callable[[i
 
 
 def file(name: str, mirrors: list[str], checksum: str, target: Path) -> None:
-    """Download one file whose content has this SHA-256; nothing is left under its name unless it has."""
+    """Download one file whose content must have this SHA-256; otherwise nothing is left under its name."""
 
     def once(url: str, part: Path) -> None:
         _retrieve(url, checksum, target, part)
@@ -101,9 +101,9 @@ def archive(name: str, addresses: tuple[str, ...], sums: dict[str, str], target:
             _retrieve(url, None, packed, part)
             unpack(packed, files, set(sums), strip=1, origin=url)
             for file, expected in sums.items():
-                found = _sum(files / file) if (files / file).is_file() else "no such file"
-                if found != expected:
-                    raise DiffersError(f"{file} in it must have the SHA-256 {expected} and has {found}")
+                digest = _sum(files / file) if (files / file).is_file() else "no such file"
+                if digest != expected:
+                    raise DiffersError(f"{file} in it must have the SHA-256 {expected} and has {digest}")
             if target.exists():
                 target.rename(Path(work) / "old")
             files.rename(target)
@@ -122,20 +122,20 @@ def _retrieve(url: str, checksum: str | None, target: Path, part: Path) -> None:
     try:
         pooch.retrieve(url, known, fname=target.name, path=target.parent, downloader=downloader)
     except requests.RequestException:
-        raise  # what came so far stays, to go on from
+        raise  # the partial file stays, to resume from
     except (ValueError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         part.unlink(missing_ok=True)
-        if resumed:  # what was kept from an earlier attempt may be at fault
+        if resumed:  # the partial file of an earlier attempt may be damaged
             _retrieve(url, checksum, target, part)
             return
-        found = f"has {downloader.found}" if downloader.found else f"is damaged ({error})"
-        raise DiffersError(f"the content must have the SHA-256 {checksum} and {found}") from None
+        outcome = f"has {downloader.found}" if downloader.found else f"is damaged ({error})"
+        raise DiffersError(f"the content must have the SHA-256 {checksum} and {outcome}") from None
     part.unlink(missing_ok=True)
 
 
 def _first_that_works(name: str, what: str, urls: list[str], folder: Path, once: Callable[[str, Path], None]) -> None:
-    """Try each address; the error of the last resort says in one sentence what each of them did."""
-    said = []
+    """Try each address; the error says in one sentence why each of them failed."""
+    failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for url in urls:
@@ -143,16 +143,16 @@ def _first_that_works(name: str, what: str, urls: list[str], folder: Path, once:
             try:
                 return once(url, part)
             except DiffersError as error:
-                said.append(f"{_host(url)}: {error}")
+                failures.append(f"{_host(url)}: {error}")
             except requests.RequestException as error:
-                said.append(f"{_host(url)}: {_why(error)}")
+                failures.append(f"{_host(url)}: {_why(error)}")
     except OSError as error:
         raise InputError(
             f"{folder} must take the download of {what}; got {error.strerror or error}. "
-            "Make room or set KREISS_CACHE to another folder."
+            "Free disk space or set KREISS_CACHE to another folder."
         ) from None
     raise InputError(
-        f"{what} must come from one of {len(urls)} addresses; got {'; '.join(said)}. "
+        f"{what} must come from one of {len(urls)} addresses; got {'; '.join(failures)}. "
         f"Connect to the network and run kreiss data fetch {name}, or put the files in KREISS_DATA/{name}."
     )
 
@@ -162,7 +162,7 @@ def _host(url: str) -> str:
 
 
 def _why(error: requests.RequestException) -> str:
-    """A few words for what requests says in many."""
+    """A short reason for an error of requests."""
     if error.response is not None:
         return f"answer {error.response.status_code}"
     if isinstance(error, requests.Timeout):

@@ -1,4 +1,4 @@
-"""Sound files, short-time spectra, and how good a resynthesised sound is."""
+"""Sound files, short-time spectra, and the quality of resynthesised sound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kreiss.errors import InputError, MissingExtra
 
 Wave = NDArray[np.float64]
 
-RATE = 8000  # of everything after reading
+RATE = 8000  # of all sounds after reading
 SLOWEST, FASTEST = 1000, 768_000  # rates of sound files; resampling from others takes long filters
 
 
@@ -148,12 +148,12 @@ def segmental_snr(reference: Wave, wave: Wave, segment: int = 256) -> float:
 def quality(reference: Wave, wave: Wave) -> dict[str, float]:
     """SegSNR in dB, STOI and narrow-band PESQ of a sound at 8 kHz against its original.
 
-    A measure that the sound is too short or too silent for is left out.
+    Measures for which the sound is too short or too silent are left out.
     """
     stoi, pesq = judges()
     measures = {"segsnr": segmental_snr, "stoi": stoi, "pesq": pesq}
-    found = {name: measure(reference, wave) for name, measure in measures.items()}
-    return {name: value for name, value in found.items() if np.isfinite(value)}
+    scores = {name: measure(reference, wave) for name, measure in measures.items()}
+    return {name: value for name, value in scores.items() if np.isfinite(value)}
 
 
 def judges() -> tuple[Any, Any]:

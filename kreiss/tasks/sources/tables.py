@@ -63,13 +63,13 @@ def load(path: Path, targets: Path | None, target: str, group: str, every: bool)
 def _array(path: Path) -> NDArray[Any]:
     """The array of an .npy; files that would run code are refused."""
     try:
-        found = np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
     except DAMAGED as error:
         raise _not_plain(path, error) from None
-    if not isinstance(found, np.ndarray):
-        found.close()
+    if not isinstance(array, np.ndarray):
+        array.close()
         raise InputError(f"{path} must hold one array; got an archive of several. Rename it to .npz.")
-    return found
+    return array
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -81,8 +81,8 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise _not_plain(path, error) from None
     data.check_unpacked(path, size)
     try:
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
     except DAMAGED as error:
         raise _not_plain(path, error) from None
 
@@ -98,20 +98,20 @@ def _from_arrays(
     path: Path, inputs: NDArray[Any], targets: NDArray[Any], lengths: NDArray[Any] | None, every: bool
 ) -> Sequences:
     """Inputs (N, T) or (N, T, D); targets (N, T) or (N, T, K) per step, (N,) or (N, K) at the end."""
-    wanted = inputs.shape[:2] if every else inputs.shape[:1]
-    rank = len(wanted)
+    leading = inputs.shape[:2] if every else inputs.shape[:1]
+    rank = len(leading)
     if (
         not inputs.size
         or inputs.ndim not in (2, 3)
         or targets.ndim not in (rank, rank + 1)
-        or targets.shape[:rank] != wanted
+        or targets.shape[:rank] != leading
     ):
         raise InputError(
             f"inputs must be (N, T) or (N, T, D) and targets {'(N, T) or (N, T, K)' if every else '(N,) or (N, K)'}; "
             f"got {inputs.shape} and {targets.shape} in {path}. Reshape them, or pass "
             f'answers="{"last" if every else "every"}".'
         )
-    inputs, targets = inputs.reshape(*inputs.shape[:2], -1), targets.reshape(*wanted, -1)
+    inputs, targets = inputs.reshape(*inputs.shape[:2], -1), targets.reshape(*leading, -1)
     count, steps = inputs.shape[:2]
     ends = np.full(count, steps) if lengths is None else np.asarray(lengths)
     if ends.dtype.kind not in "iu":
@@ -190,7 +190,7 @@ def _parquet(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _from_columns(path: Path, columns: dict[str, NDArray[Any]], target: str, group: str, every: bool) -> Sequences:
-    """Rows in the order of time; `group` says which sequence a row belongs to."""
+    """Rows in the order of time; `group` identifies the sequence of a row."""
     answers = [name.strip() for name in target.split(",")]
     for name in [*answers, *([group] if group else [])]:
         if name not in columns:
