@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: run test lint docs bench sanitize clean
+.PHONY: run test slow lint docs bench sanitize clean
 .DEFAULT_GOAL := run
 
 $(BIN)/python:
@@ -24,6 +24,9 @@ run: $(VENV)/.plots  ## train four networks on the copy task and compare them, w
 
 test: $(VENV)/.test  ## run the whole test suite
 	$(BIN)/python -m pytest -n auto
+
+slow: $(VENV)/.test  ## the long forms of tests, which the suite runs in a short form
+	$(BIN)/python -m pytest -n auto -m slow
 
 lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 from torch import nn
 
 import kreiss
@@ -45,6 +47,14 @@ SETS: dict[str, Callable[[int], kreiss.Set]] = {
     "complexschur": lambda n: kreiss.ComplexSchur(half(n)),
     "complexschur-clamped": lambda n: kreiss.ComplexSchur(half(n), radius=0.9),
     "schur-real": lambda n: kreiss.Schur(n, real=((n + 1) // 2, n // 2)),
+}
+
+# a set that is not there in some variant is there as it is
+_ENROLLED = {type(make(4)) for make in SETS.values()}
+SETS |= {
+    name.lower(): cls
+    for name, cls in kreiss.SETS.items()
+    if cls not in _ENROLLED and next(iter(inspect.signature(cls).parameters)) == "n"
 }
 
 # name → the layer, with (input_size, hidden_size, num_layers, **options) as torch.nn.RNN
@@ -90,6 +100,17 @@ def width(name: str, hidden: int) -> int:
 def units(name: str, features: int) -> int:
     """The hidden_size at which states of a layer have so many features."""
     return features // 2 if name in COMPLEX else features
+
+
+def mostly_slow(names: Iterable[Any], *quick: Any) -> list[Any]:
+    """All names as parameters of a test, those outside of `quick` under the marker `slow`."""
+    names = list(names)
+    assert not set(quick) - set(names), "what is to be quick must be there"
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+# a short form of a drift, and the long one
+many_steps = pytest.mark.parametrize("steps", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 
 
 def state_of(layer: nn.Module, state: Any) -> list[Any]:

@@ -321,6 +321,16 @@ def test_singular_spectra_are_those_of_the_products():
     assert linear.product[:, 0, 0].tolist() == pytest.approx([0.5, 0.25, 0.125, 0.0625])
 
 
+def test_products_of_jacobians_are_the_derivative_of_the_last_state_by_the_first():
+    layer, x = nn.GRU(3, 4, dtype=torch.float64), driven(5, 1)
+    first = torch.randn(1, 4, dtype=torch.float64)
+    found = analysis.singular_spectra(layer, x, first)
+    for steps in (2, 5):
+        last = torch.autograd.functional.jacobian(lambda h, t=steps: layer(x[:t], h[None])[1][0], first)
+        expected = torch.linalg.svdvals(last[0, :, 0])
+        assert torch.allclose(found.product[steps - 1, 0], expected, rtol=1e-10)
+
+
 # ---------------------------------------------------------------- Lyapunov exponents
 
 

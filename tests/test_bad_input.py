@@ -357,7 +357,7 @@ def test_the_pair_of_an_lstm_as_state_of_a_plain_layer_is_refused(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_step_of_a_bidirectional_layer_is_refused(name):
     layer = VARIANTS[name](3, 4, bidirectional=True)
-    with refused(r"^`step` .* one direction; got bidirectional=True, .*\. Use forward\(\)", keeps=layer):
+    with refused(r"^`step` .* unidirectional layer; got bidirectional=True, .*\. Use forward\(\)", keeps=layer):
         layer.step(torch.zeros(2, 3))
 
 
@@ -537,7 +537,7 @@ def test_a_stacked_matrix_with_one_bad_block_leaves_every_block_as_it_was():
 
 
 def test_a_stacked_matrix_of_another_shape_is_refused():
-    with refused(r"^`matrix` must be of shape \(8, 4\); got \(4, 4\)\. Pass the blocks on top"):
+    with refused(r"^`matrix` must be of shape \(8, 4\); got \(4, 4\)\. Stack the blocks vertically"):
         Stacked(Free(4), Free(4)).right_inverse(torch.eye(4))
 
 
@@ -686,7 +686,7 @@ def test_from_torch_refuses_a_matrix_outside_the_set(layer):
 @pytest.mark.parametrize("nonlinearity", ["modrelu", "identity"])
 def test_to_torch_refuses_a_nonlinearity_that_torch_lacks(name, nonlinearity):
     layer = OURS[name](3, 4, nonlinearity=nonlinearity)
-    with refused(rf"knows tanh and relu; got nonlinearity='{nonlinearity}'\. Use freeze\(\)", keeps=layer):
+    with refused(rf"supports tanh and relu; got nonlinearity='{nonlinearity}'\. Use freeze\(\)", keeps=layer):
         layer.to_torch()
 
 

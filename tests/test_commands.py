@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import kreiss
+from catalogue import mostly_slow
 from kreiss import cli
 from kreiss.experiments import COMPUTED, EXPERIMENTS, names
 from kreiss.layers import LAYERS
@@ -114,7 +115,7 @@ def test_a_run_that_is_asked_to_stop_exits_with_130_and_says_how_to_go_on(kreiss
     monkeypatch.setattr(Interruption, "__enter__", lambda self: (setattr(self, "asked", True), entered(self))[1])
     done = kreiss_does("train", "copy", *SMALL, "--out", "RUN")
     assert done.code == 130
-    assert "go on with: kreiss resume RUN" in done.out
+    assert "resume with: kreiss resume RUN" in done.out
     assert read_status(Path("RUN")) == {**read_status(Path("RUN")), "state": "interrupted", "update": 1}
 
 
@@ -135,7 +136,7 @@ def test_a_run_that_is_asked_to_stop_exits_with_130_and_says_how_to_go_on(kreiss
         (["train", "copy", "--config", "nothing.yaml"], 2, "`nothing.yaml` must be a readable text file"),
         (["train", "copy", "--config", "wrong.yaml"], 2, "`model.hidden` must be a valid integer"),
         (["train", "copy", "--preset", "none"], 2, "unknown preset 'none'"),
-        (["train", "copy", "--device", "gpu"], 2, "`device` must be there"),
+        (["train", "copy", "--device", "gpu"], 2, "`device` must be available"),
         (["train", "copy", "--epochs", "3"], 2, "`epochs` must be left out"),
         (["train", "copy", "--out", "/proc/run"], 1, "the run folder `/proc/run` could not be made"),
         (["train", "copy", "--out", "wrong.yaml/run"], 1, "could not be made: Not a directory"),
@@ -285,7 +286,7 @@ def test_without_matplotlib_the_demonstration_says_how_to_get_the_picture(kreiss
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = kreiss_does("demo", "--delay", 2, "--hidden", 4, "--steps", 2, "--out", "compared")
     assert done.code == 0
-    assert "no picture: " in done.out
+    assert "no plot: " in done.out
     assert "pip install 'kreiss[plots]'" in done.out
 
 
@@ -324,7 +325,7 @@ def losses(out: Path) -> list[float]:
     return [record["loss"] for record in read_records(out)]
 
 
-@pytest.mark.parametrize("model", SHARED)
+@pytest.mark.parametrize("model", mostly_slow(SHARED, "nnrnn"))
 def test_two_processes_give_the_losses_of_one_with_the_whole_batch_and_go_on_alone(model, kreiss_does):
     size = ["--hidden", 6, "--batch", 4, "--lr", "1e-2", "--log-every", 1, "--steps", 12, "--eval-every", 6]
     words = ["train", "stream", "--model", model, *size, *SHARED[model], "--quiet"]

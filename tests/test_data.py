@@ -12,7 +12,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -459,56 +459,58 @@ def test_a_fetched_archive_that_climbs_out_is_refused_by_its_address(here, packe
 # ---------------------------------------------------------------- the command line
 
 
-def cli(here: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kreiss.cli", "data", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "COLUMNS": "200", **environment},
-    )
+@pytest.fixture
+def cli(does, monkeypatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`kreiss data` in this process: another one would spend its time on importing torch."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        for name, value in {"COLUMNS": "200", **environment}.items():
+            monkeypatch.setenv(name, value)
+        return subprocess.CompletedProcess(arguments, *does("data", *arguments))
+
+    return run
 
 
-def test_data_list_says_what_is_known_and_where_it_is(here):
+def test_data_list_says_what_is_known_and_where_it_is(here, cli):
     put(here / "data" / "ptb", dict.fromkeys(data.SETS["ptb"].names, b""))
-    done = cli(here, "list")
+    done = cli("list")
     assert done.returncode == 0
     assert all(name in done.stdout for name in (*data.SETS, *data.EMBEDDED))
     assert str(here / "data" / "ptb") in done.stdout
     assert "kreiss data fetch mnist" in done.stdout
 
 
-def test_data_path_prints_the_folder_or_says_how_to_get_the_set(here):
+def test_data_path_prints_the_folder_or_says_how_to_get_the_set(here, cli):
     put(here / "data" / "ptb", dict.fromkeys(data.SETS["ptb"].names, b""))
-    assert cli(here, "path", "ptb").stdout == f"{here / 'data' / 'ptb'}\n"
-    done = cli(here, "path", "mnist")
+    assert cli("path", "ptb").stdout == f"{here / 'data' / 'ptb'}\n"
+    done = cli("path", "mnist")
     assert done.returncode == 2
     assert done.stderr.endswith("Run: kreiss data fetch mnist.\n")
     assert done.stderr.count("\n") == 1
 
 
-def test_data_verify_ends_with_1_if_a_file_differs(here):
+def test_data_verify_ends_with_1_if_a_file_differs(here, cli):
     put(here / "data" / "ptb", dict.fromkeys(data.SETS["ptb"].names, b"other"))
-    done = cli(here, "verify")
+    done = cli("verify")
     assert done.returncode == 1
     assert OTHER in done.stdout
     assert "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-    assert cli(here, "verify", "mnist").returncode == 2
+    assert cli("verify", "mnist").returncode == 2
 
 
 @there
-def test_data_verify_is_content_with_the_real_ptb():
+def test_data_verify_is_content_with_the_real_ptb(cli):
     if data.located("ptb") is None:
         pytest.skip("needs the data set ptb in the folder that KREISS_DATA names")
-    done = cli(Path(), "verify", "ptb")
+    done = cli("verify", "ptb")
     assert done.returncode == 0
-    assert "ptb: 3 files as they should be in" in done.stdout
+    assert "ptb: 3 files intact in" in done.stdout
 
 
-def test_data_fetch_without_a_network_is_one_line(here):
+def test_data_fetch_without_a_network_is_one_line(here, cli):
     nowhere = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
-    done = cli(here, "fetch", "ptb", **nowhere)
+    done = cli("fetch", "ptb", **nowhere)
     assert done.returncode == 2
     assert done.stderr.startswith(
         "error: ptb.train.txt must come from one of 1 addresses; got raw.githubusercontent.com: no connection."

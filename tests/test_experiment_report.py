@@ -74,6 +74,16 @@ def test_a_number_beyond_two_standard_errors_does_not_agree():
         assert verdict(line_of(comparison, "nnrnn-150"), comparison) == said
 
 
+def test_a_number_within_two_standard_errors_agrees():
+    comparison = compare(TABLE, "paper", runs_of(TABLE, "nnrnn-150", "paper", [1.47, 1.51], "bpc"))
+    line = line_of(comparison, "nnrnn-150")
+    assert 0.95 * line.error < line.difference < 1.05 * line.error  # about one of ours, and that of the paper adds
+    assert verdict(line, comparison) == "agrees"
+    farther = compare(TABLE, "paper", runs_of(TABLE, "nnrnn-150", "paper", [1.48, 1.52], "bpc"))
+    assert 1.4 < line_of(farther, "nnrnn-150").difference / line_of(farther, "nnrnn-150").error < 1.6
+    assert verdict(line_of(farther, "nnrnn-150"), farther) == "agrees"
+
+
 def test_runs_that_failed_are_counted_and_not_averaged():
     made = experiment("002/table1")
     comparison = compare(made, "laptop", runs_of(made, "nnrnn-1-150", "laptop", [1.5, None, 1.7], "bpc"))

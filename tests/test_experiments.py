@@ -12,7 +12,7 @@ from kreiss.catalogue import REFERENCES
 from kreiss.errors import InputError
 from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, experiment, names, row
 from kreiss.experiments.nnrnn import RATES
-from kreiss.experiments.parts import PARAMETERS, UNITS
+from kreiss.experiments.parts import PARAMETERS, UNITS, Experiment, Row, Scale
 from kreiss.layers import LAYERS
 from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.report.figures import FIGURES
@@ -235,7 +235,7 @@ def test_a_name_that_is_not_there_is_an_error_with_the_nearest_one():
         row("001/table1/nnrn-150")
     with pytest.raises(InputError, match=r"unknown scale 'desk'"):
         jobs_of(experiment("001/table1"), "desk", 1)
-    with pytest.raises(InputError, match=r"`only` must fit rows of 001/table1; got gru"):
+    with pytest.raises(InputError, match=r"`only` must match rows of 001/table1; got gru"):
         jobs_of(experiment("001/table1"), "laptop", 1, ("gru",))
 
 
@@ -254,3 +254,12 @@ def test_modules_of_papers_hold_data_alone():
         assert "torch" not in [
             line.split()[1].split(".")[0] for line in path.read_text().splitlines() if line[:6] == "import"
         ]
+
+
+def test_what_a_row_says_of_a_scale_goes_before_what_the_scale_says_of_all():
+    small = Scale("small", {"hidden": 8, "lr": 0.1}, {64: 16}, drops=("epochs",))
+    mine = Row("mine", "Mine", {"model": "rnn", "hidden": 64, "epochs": 3, "lr": 0.5}, scaled={"small": {"hidden": 4}})
+    other = Row("other", "Other", {"model": "rnn", "hidden": 64})
+    asked = Experiment("x/y", "", "", "", "loss", (mine, other), {"small": small})
+    assert asked.settings(mine, "small") == {"model": "rnn", "hidden": 4, "lr": 0.1}
+    assert asked.settings(other, "small") == {"model": "rnn", "hidden": 8, "lr": 0.1}

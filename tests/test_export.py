@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -18,14 +19,18 @@ from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
 import kreiss
-from catalogue import COMPLEX, OURS, VARIANTS
+from catalogue import OURS, VARIANTS, mostly_slow
 from kreiss import InputError, cli
+from kreiss.layers import LAYERS
 from kreiss.networks.export import CHECKED_AT, export_saved
 from kreiss.networks.scanned import Scanned
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
-our_layer = pytest.mark.parametrize("name", OURS)
+# One of each way to make a matrix and to run it; the others are traced under the marker `slow`.
+WAYS = ("rnn", "exprnn", "exprnn-expm", "nnrnn", "enrnn", "svdrnn", "goru", "scurnn", "eurnn", "complexnnrnn")
+every_way = pytest.mark.parametrize("name", mostly_slow(OURS, *WAYS))
+three_ways = pytest.mark.parametrize("name", mostly_slow(OURS, "nnrnn", "goru", "scurnn"))
 IN, HIDDEN = 3, 4
 SIZES = [(1, 1), (2, 3), (9, 1), (17, 4)]  # (T, B) to run an exported layer at, none of them special to it
 
@@ -70,18 +75,19 @@ def assert_compiled_equals_eager(layer: nn.Module, backend: str) -> None:
 # ---------------------------------------------------------------- torch.compile
 
 
-@pytest.mark.parametrize("bidirectional", [False, True], ids=["one", "both"])
-@our_layer
-def test_a_compiled_layer_equals_the_eager_one_in_output_and_gradients(name, bidirectional):
-    assert_compiled_equals_eager(build(name, bidirectional=bidirectional, **double), "aot_eager")
+@every_way
+def test_a_compiled_layer_equals_the_eager_one_in_output_and_gradients(name):
+    assert_compiled_equals_eager(build(name, bidirectional=True, **double), "aot_eager")
 
 
+@pytest.mark.slow
 def test_a_compiled_layer_of_three_layers_equals_the_eager_one_in_output_and_gradients():
     assert_compiled_equals_eager(build("exprnn", 3, bidirectional=True, **double), "aot_eager")
 
 
-@pytest.mark.parametrize("nonlinearity", ["identity", "tanh", "relu", "modrelu"])
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+@pytest.mark.parametrize(
+    ("nonlinearity", "bias"), [("identity", True), ("tanh", True), ("relu", True), ("modrelu", True), ("tanh", False)]
+)
 def test_a_compiled_layer_equals_the_eager_one_for_every_nonlinearity(nonlinearity, bias):
     assert_compiled_equals_eager(build("exprnn", nonlinearity=nonlinearity, bias=bias, **double), "aot_eager")
 
@@ -98,7 +104,7 @@ def test_a_compiled_step_equals_forward():
         exactly(y, expected)
 
 
-@our_layer
+@three_ways
 def test_a_compiled_layer_works_under_autocast(name):
     layer, x = build(name), torch.randn(5, 2, IN)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -110,7 +116,7 @@ def test_a_compiled_layer_works_under_autocast(name):
     assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
 
 
-@our_layer
+@three_ways
 def test_the_compiled_graph_does_not_grow_with_time(name):
     layer, sizes = build(name), []
 
@@ -166,7 +172,8 @@ def test_a_compiled_layer_takes_packed_sequences(enforce_sorted):
 # ---------------------------------------------------------------- torch.export
 
 DYNAMIC = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-stricts = pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
+non_strict = pytest.param(False, id="non-strict")
+stricts = pytest.mark.parametrize("strict", [pytest.param(True, id="strict", marks=pytest.mark.slow), non_strict])
 
 
 @torch.no_grad()  # an exported layer is for inference, and torch's scan traces a backward graph at every call else
@@ -178,7 +185,7 @@ def assert_exported_equals_eager(program: torch.export.ExportedProgram, layer: n
 
 
 @stricts
-@our_layer
+@every_way
 def test_an_exported_layer_equals_the_eager_one_at_any_time_and_batch(name, strict):
     layer = build(name)
     program = torch.export.export(layer, (torch.randn(6, 7, IN),), dynamic_shapes=(DYNAMIC,), strict=strict)
@@ -192,7 +199,7 @@ def test_an_exported_layer_of_two_layers_and_directions_equals_the_eager_one(str
     assert_exported_equals_eager(program, layer)
 
 
-@stricts
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
 @torch.no_grad()
 def test_an_exported_layer_takes_a_state(strict):
     layer = build("exprnn")
@@ -260,38 +267,21 @@ def to_onnx(layer: nn.Module, path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path)
 
 
+DEEP = {"num_layers": 2, "bidirectional": True, "batch_first": True}
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("rnn", {}),
-        ("nnrnn", {}),
-        ("exprnn", {}),
-        ("exprnn-expm", {"nonlinearity": "relu", "bias": False}),
-        ("scornn", {"nonlinearity": "identity"}),
-        ("enrnn", {}),
-        ("goru", {}),
-        ("henaff", {"nonlinearity": "modrelu"}),
-        ("nnrnn", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
-        *((name, {}) for name in COMPLEX),
-        ("scurnn", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
-    ],
-    ids=[
-        "rnn",
-        "nnrnn",
-        "exprnn",
-        "expm-relu",
-        "scornn-identity",
-        "enrnn",
-        "goru",
-        "henaff",
-        "nnrnn-deep",
-        *COMPLEX,
-        "scurnn-deep",
+        pytest.param("exprnn-expm", {"nonlinearity": "relu", "bias": False}, id="expm-relu"),
+        pytest.param("scornn", {"nonlinearity": "identity"}, id="scornn-identity"),
+        pytest.param("henaff", {"nonlinearity": "modrelu"}, id="henaff"),
+        pytest.param("nnrnn", DEEP, id="nnrnn-deep"),
+        pytest.param("scurnn", DEEP, id="scurnn-deep", marks=pytest.mark.slow),
     ],
 )
 def test_onnx_runtime_equals_the_eager_layer_at_any_time_and_batch(name, options, tmp_path):
     layer = build(name, **options)
-    assert options or layer.nonlinearity == {"rnn": "tanh", **dict.fromkeys(COMPLEX, "cmodrelu")}.get(name, "modrelu")
     session = to_onnx(layer, tmp_path / "layer.onnx")
     for length, batch in SIZES:
         x = torch.randn((batch, length, IN) if layer.batch_first else (length, batch, IN))
@@ -313,7 +303,13 @@ def test_the_onnx_graph_scans_over_time_and_keeps_both_dimensions_open(tmp_path)
 # ---------------------------------------------------------------- kreiss.export
 
 FORMATS = {"onnx": "model.onnx", "torch": "model.pt2"}
-to_format = pytest.mark.parametrize("to", FORMATS)
+
+
+def named_formats(*quick: tuple[str, str], names: Iterable[str]) -> pytest.MarkDecorator:
+    """Every layer in every format; all but some under the marker `slow`."""
+    both = [(name, to) for name in names for to in FORMATS]
+    marked = [pytest.param(*pair, id="-".join(pair), marks=() if pair in quick else pytest.mark.slow) for pair in both]
+    return pytest.mark.parametrize(("name", "to"), marked)
 
 
 class Reader(nn.Module):
@@ -350,8 +346,15 @@ def assert_file_equals(path: Path, model: nn.Module, *inputs: torch.Tensor) -> N
         torch.testing.assert_close(run_file(path, x), expected, rtol=1e-4, atol=1e-4)
 
 
-@to_format
-@pytest.mark.parametrize("name", VARIANTS)
+TO_ONNX = ("nnrnn", "goru", "scurnn", "lstm")  # one of each sort
+
+
+# every architecture once, in one of the formats
+@named_formats(
+    *((name, "torch") for name in LAYERS if name not in TO_ONNX),
+    *((name, "onnx") for name in TO_ONNX),
+    names=VARIANTS,
+)
 def test_every_layer_becomes_a_file_that_computes_the_same_at_any_time_and_batch(name, to, tmp_path):
     model = moved(VARIANTS[name](IN, HIDDEN))
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
@@ -366,16 +369,14 @@ def test_every_layer_becomes_a_file_that_computes_the_same_at_any_time_and_batch
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@to_format
-@pytest.mark.parametrize("name", ["nnrnn", "lstm", "gru"])
+@named_formats(("nnrnn", "onnx"), ("lstm", "torch"), names=["nnrnn", "lstm", "gru"])
 def test_layers_on_one_another_in_both_directions_batch_first_are_exported(name, to, tmp_path):
     model = moved(VARIANTS[name](IN, HIDDEN, 2, bidirectional=True, batch_first=True, dropout=0.5))
     path = kreiss.export(model, tmp_path / FORMATS[to], to=to).path
     assert_file_equals(path, model.eval(), *(torch.randn(*sizes, IN) for sizes in SIZES))
 
 
-@to_format
-@pytest.mark.parametrize("name", ["nnrnn", "exprnn", "lstm"])
+@named_formats(("nnrnn", "torch"), ("lstm", "onnx"), names=["nnrnn", "lstm"])
 def test_a_whole_network_is_exported(name, to, tmp_path):
     model = moved(Reader(VARIANTS[name](IN, HIDDEN)))
     done = kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True)
@@ -383,7 +384,7 @@ def test_a_whole_network_is_exported(name, to, tmp_path):
     assert isinstance(model.layer, type(VARIANTS[name](IN, HIDDEN)))
 
 
-@to_format
+@pytest.mark.parametrize("to", mostly_slow(FORMATS, "onnx"))
 def test_symbols_are_exported_as_integers_by_a_layer_or_through_an_embedding(to, tmp_path):
     symbols = [torch.randint(IN, sizes) for sizes in SIZES]
     layer = moved(kreiss.NNRNN(IN, HIDDEN))

@@ -140,10 +140,10 @@ WORDS = {
     f"--batch {HUGE}": "`batch` must be less than or equal to 9223372036854775807; got",
     "--accumulate 3": "`accumulate` must be at most `batch`, a sequence for each piece; got accumulate=3 and batch=2",
     f"--seed {2**64}": "`seed` must be less than 18446744073709551616; got",
-    "--lr 1e300": "`optimiser.lr` must be at most 1e38, which float32 holds; got 1e+300",
+    "--lr 1e300": "`optimiser.lr` must be at most 1e38 to fit in float32; got 1e+300",
     "--optimiser adam --optimiser.betas 1,1": "must be less than 1; got",
     "--device meta": "`device` must hold numbers; got device='meta', which holds shapes alone",
-    "--device hpu": "`device` must be there; got device='hpu'",
+    "--device hpu": "`device` must be available; got device='hpu'",
     "--model lstm --model.forget_bias nan": "`forget_bias` must be a finite number; got forget_bias=nan",
 }
 
@@ -542,8 +542,8 @@ TENSORS: dict[str, tuple[dict[str, Tensor | None], str]] = {
     "more": ({"more": torch.zeros(2)}, "unexpected keys ['more']"),
     "other shape": ({"readout.weight": torch.zeros(3, 3)}, "other shapes for ['readout.weight']"),
     "other shape of a base": ({"layer.sets.l0.orthogonal.map.base": torch.zeros(3, 3)}, "other shapes for"),
-    "whole numbers": ({"readout.weight": torch.zeros(9, 4, dtype=torch.int32)}, "numbers of another sort in"),
-    "complex numbers": ({"layer.bias_l0": torch.zeros(4, dtype=torch.complex64)}, "numbers of another sort in"),
+    "whole numbers": ({"readout.weight": torch.zeros(9, 4, dtype=torch.int32)}, "numbers of another type in"),
+    "complex numbers": ({"layer.bias_l0": torch.zeros(4, dtype=torch.complex64)}, "numbers of another type in"),
 }
 
 

@@ -204,19 +204,21 @@ def weights(out: Path) -> list[Any]:
 LOOKS = (read_records, read_spectra, to_resume, record.settings_of)
 
 
+# every bit of a byte in turn: 7 and 8 have no common divisor
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_flipped_bit_at_any_place_of_a_text_is_harmless_or_said_in_a_sentence(name, copied):
+def test_a_flipped_bit_at_any_place_of_a_text_is_harmless_or_said_in_a_sentence(name, step, copied):
     clean, row = [seen(look, copied) for look in LOOKS], _row(copied)
     assert REFUSED not in clean
     assert not damage(copied)
     said = 0
-    for place in flips(copied / name):
+    for place in flips(copied / name, step):
         found = [seen(look, copied) for look in LOOKS]
         assert all(one in (other, REFUSED) for one, other in zip(found, clean, strict=True)), place
         reported = damage(copied)
         assert reported or (found == clean and _row(copied) == row), place
         said += bool(reported)
-    assert said > 100  # the bits do matter
+    assert step * said > 100  # the bits do matter
 
 
 @pytest.mark.parametrize("name", TENSORS)
@@ -383,7 +385,7 @@ def test_without_the_best_validation_a_run_of_an_earlier_version_is_not_resumed_
         ({"optimiser.momentum": 0.9}, r"`optimiser.momentum` of a run must stay at 0; got 0\.9"),
         ({"hidden": 9}, "the model of a run must stay as it is"),
         ({"stepps": 9}, "unknown setting 'stepps'"),
-        ({"device": "gpu"}, "`device` must be there"),
+        ({"device": "gpu"}, "`device` must be available"),
         ({"lr": 1e30, "steps": 9, "checkpoint_every": 99}, "must be finite; got"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",

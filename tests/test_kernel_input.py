@@ -329,7 +329,7 @@ def test_arguments_that_do_not_fit_are_refused_or_mean_what_they_mean_in_the_pla
 def test_half_a_complex_number_is_refused_by_every_path():
     tensors = problem(3, 2, 5, 2, F64)
     for context in (nullcontext(), reference_only()):
-        with context, pytest.raises(kreiss.InputError, match=r"an even number of entries; got 5\. Give pairs"):
+        with context, pytest.raises(kreiss.InputError, match=r"an even number of entries; got 5\. Pass pairs"):
             run_plain(**tensors, nonlinearity="cmodrelu")
 
 

@@ -24,6 +24,7 @@ from kreiss.storage import files as storage
 from kreiss.tasks import Characters, Copy, Frames, Pixels, Sequence, Task
 from kreiss.training import display, fitting
 from kreiss.training.config import resolved
+from kreiss.training.journal import Tally
 from kreiss.training.provenance import checksum
 from kreiss.training.record import read_status
 
@@ -238,7 +239,7 @@ def test_gaussian_input_instead_of_the_runs_own_is_said_on_the_terminal(elsewher
     Path("../data/mine.npz").unlink()
     code, said, _ = does("analyze", elsewhere, "gradients", "-o", "out")
     assert code == 0
-    assert said.startswith("driven by Gaussian input of variance 1: The run's own data could not be had: the data of ")
+    assert said.startswith("driven by Gaussian input of variance 1: The run's own data were unavailable: the data of ")
 
 
 def test_a_run_that_an_earlier_version_recorded_finds_its_data_by_the_option(elsewhere, does):
@@ -261,3 +262,11 @@ def test_every_task_that_reads_files_of_the_users_knows_them(files, tmp_path):
         assert len(checksum(task)) == 64
     assert checksum(tasks[1]) == hashlib.sha256((tmp_path / "text.txt").read_bytes()).hexdigest()
     assert [checksum(task) for task in (Copy(2), Pixels(), Characters())] == [None] * 3
+
+
+def test_the_checksum_of_records_sees_every_one_of_them_and_their_order():
+    records = [{"update": update, "loss": 1 / update} for update in (1, 2, 3)]
+    whole = Tally(records).said()
+    for other in ([{"update": 1, "loss": 2.0}, *records[1:]], [records[1], records[0], records[2]], records[:2]):
+        assert Tally(other).said() != whole
+    assert Tally(list(records)).said() == whole

@@ -240,7 +240,7 @@ def test_options_and_mode_survive_the_way_to_torch_and_back(name):
 
 @pytest.mark.parametrize("nonlinearity", ["modrelu", "identity"])
 def test_to_torch_refuses_what_torch_rnn_does_not_know(nonlinearity):
-    with pytest.raises(kreiss.InputError, match=r"torch\.nn\.RNN knows tanh and relu"):
+    with pytest.raises(kreiss.InputError, match=r"torch\.nn\.RNN supports tanh and relu"):
         kreiss.NNRNN(3, 4, nonlinearity=nonlinearity).to_torch()
 
 

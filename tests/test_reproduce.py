@@ -92,11 +92,12 @@ def test_what_is_done_is_not_run_again_and_a_changed_setting_is_a_new_run(tmp_pa
     assert set(results.read(results.file_of(tmp_path / "results", NAME))) == {*first, *again}
 
 
-def test_killed_twice_it_ends_with_the_numbers_of_an_uninterrupted_run(tmp_path):
+@pytest.mark.parametrize("kills", [(12,), pytest.param((12, 30), marks=pytest.mark.slow)], ids=["once", "twice"])
+def test_killed_it_ends_with_the_numbers_of_an_uninterrupted_run(kills, tmp_path):
     expected = made(tmp_path / "whole", only=("rnn",), **LONGER)
     killed = tmp_path / "killed"
     folder = killed / "runs" / next(iter(expected))
-    for updates in (12, 30):
+    for updates in kills:
         process = subprocess.Popen(command(killed), env=environment(), stdout=subprocess.DEVNULL)
         wait_until(lambda updates=updates: updates_made(folder) >= updates)
         os.kill(process.pid, signal.SIGKILL)
@@ -106,7 +107,7 @@ def test_killed_twice_it_ends_with_the_numbers_of_an_uninterrupted_run(tmp_path)
     done = subprocess.run(command(killed), env=environment(), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "1 runs, 0 done, 1 to make" in done.stdout
-    assert (folder / "metrics.jsonl").read_text().count("resumed") == 2
+    assert (folder / "metrics.jsonl").read_text().count("resumed") == len(kills)
     found = results.read(results.file_of(killed / "results", NAME))
     assert {key: numbers(record) for key, record in found.items()} == {
         key: numbers(record) for key, record in expected.items()
@@ -320,10 +321,36 @@ def test_a_search_runs_on_the_cluster(tmp_path, cluster):
     assert 1 <= len(workers) <= 2
 
 
+# a worker that begins when both have started
+WAITING = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from test_reproduce import sweep_in, sweeping
+folder = Path(sys.argv[1])
+(folder / f"{sys.argv[2]}.ready").touch()
+while len(list(folder.glob("*.ready"))) < 2:
+    time.sleep(0.01)
+sweeping.work(sweep_in(folder), 12)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_processes_started_for_a_search_share_its_trials(tmp_path):
+    study = sweeping.sweep_here(sweep_in(tmp_path), 3, 2)
+    ended = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+    assert 3 <= len(ended) <= 4
+    assert os.getpid() not in {trial.user_attrs["worker"][1] for trial in study.trials}
+
+
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_two_workers_search_the_grid_of_the_paper_and_go_on_after_being_killed(tmp_path):
     sweep = sweep_in(tmp_path)
-    sweeping.sweep_here(sweep, 12, 2)  # enough that a worker which starts late finds some left
+    sweeping.take_up(sweep)
+    command = [sys.executable, "-c", WAITING, str(tmp_path)]
+    here = str(Path(__file__).parent)
+    started = [subprocess.Popen([*command, name, here]) for name in ("one", "other")]
+    assert [process.wait(300) for process in started] == [0, 0]
     study = sweeping.study_of(sweep)
     ended = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
     assert len({tuple(trial.user_attrs["worker"]) for trial in study.trials}) == 2
@@ -364,5 +391,5 @@ def test_a_search_in_which_nothing_came_to_an_end_says_so(tmp_path):
     study = sweeping.study_of(search)
     trial = study.ask()
     study.tell(trial, state=sweeping.optuna_here().trial.TrialState.PRUNED)
-    with pytest.raises(RunError, match=r"a trial must be completed .*; got 1 pruned\. Ask for more --trials"):
+    with pytest.raises(RunError, match=r"at least one trial must be complete; got 1 pruned\. Raise --trials"):
         _searched(study, search)

@@ -44,6 +44,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 if "characters" in TASKS:
     RUNS |= {f"{name}-text": {"model": name, "embedding": 3, **TEXT} for name in ("nnrnn", "lstm")}
+REMEMBERING = ("nnrnn-trivialization", "nnrnn-rebased", "nnrnn-plateau", "nnrnn-bf16", "nnrnn-text")
 
 
 @pytest.fixture(autouse=True)
@@ -117,15 +118,23 @@ def assert_same(one: Path, two: Path) -> None:
     assert read_status(one)["state"] == read_status(two)["state"] == "finished"
 
 
+# the long form for all, and a short one for those that have more to remember than their weights
+KILLS = [
+    *(pytest.param(name, 10, 160, id=f"{name}-long", marks=pytest.mark.slow) for name in RUNS),
+    *(pytest.param(name, 3, 48, id=name) for name in RUNS if not name.startswith("nnrnn-") or name in REMEMBERING),
+]
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("name", RUNS)
-def test_a_run_killed_at_ten_random_moments_ends_as_if_nothing_had_happened(name, tmp_path):
-    start(RUNS[name], tmp_path / "whole")
+@pytest.mark.parametrize(("name", "times", "steps"), KILLS)
+def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(name, times, steps, tmp_path):
+    settings = {**RUNS[name], "steps": steps, "eval_every": steps // 4}
+    start(settings, tmp_path / "whole")
     moment, out, kills = random.Random(name), tmp_path / "killed", 0
-    for _ in range(10):
-        kills += killed(RUNS[name], out, moment)
-    assert kills == 10  # else the run was too short for the test
-    go_on(RUNS[name], out)
+    for _ in range(times):
+        kills += killed(settings, out, moment)
+    assert kills == times  # else the run was too short for the test
+    go_on(settings, out)
     assert_same(tmp_path / "whole", out)
     assert not list(out.glob(".*.partial"))
 
@@ -144,7 +153,14 @@ def command(*words: object) -> list[str]:
     return [sys.executable, str(HERE / "stream.py"), *map(str, words)]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),  # one handler; `kreiss reproduce` sends it too
+        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+    ],
+)
 def test_from_the_command_line_a_signal_loses_nothing(number, code, tmp_path):
     words = [
         "stream",
@@ -155,14 +171,14 @@ def test_from_the_command_line_a_signal_loses_nothing(number, code, tmp_path):
         "--batch",
         4,
         "--steps",
-        400,
+        200,
         "--checkpoint-every",
         20,
         "--json",
     ]
     whole, out = tmp_path / "whole", tmp_path / "stopped"
     config = resolved(
-        {"task": "stream", "model": "nnrnn", "hidden": 6, "batch": 4, "steps": 400, "checkpoint_every": 20}
+        {"task": "stream", "model": "nnrnn", "hidden": 6, "batch": 4, "steps": 200, "checkpoint_every": 20}
     )
     task = make_task(config)
     fitting.run(config, whole, make_network(config, task), task, show="quiet")

@@ -99,6 +99,17 @@ def test_a_plateau_halves_every_rate_after_each_evaluation_without_improvement()
     assert patient.factor(0) == pytest.approx(0.1)
 
 
+def test_a_schedule_taken_up_again_goes_on_from_its_plateaus():
+    first, second = (schedule(name="plateau", patience=1, factor=0.1) for _ in range(2))
+    for _ in range(3):
+        first.observe(improved=False)
+    second.restore(first.state())
+    assert second.factor(0) == first.factor(0) == pytest.approx(0.1)
+    for made in (first, second):
+        made.observe(improved=False)
+    assert second.factor(0) == first.factor(0) == pytest.approx(0.01)
+
+
 # ---------------------------------------------------------------- updates
 
 
@@ -593,11 +604,11 @@ def test_fit_puts_a_readout_on_a_layer_of_the_users_own():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: kreiss.fit("rnn", "copy", resume=True), "`out` must be the folder of the run to go on with"),
+        (lambda: kreiss.fit("rnn", "copy", resume=True), "`out` must be the folder of the run to resume"),
         (lambda: kreiss.fit("rnn", "copy", out="/nowhere", resume=True), "must be the folder of a run"),
         (
             lambda: kreiss.fit("rnn", "copy", embedding=3, device="gpu", show="quiet"),
-            "`device` must be there; got device='gpu'",
+            "`device` must be available; got device='gpu'",
         ),
         (lambda: kreiss.fit("rnn", "copy", stepps=3), "unknown setting 'stepps'"),
     ],
