@@ -21,12 +21,14 @@ from kreiss.recurrence import unroll
 from kreiss.recurrence.plain.reference import drive
 from kreiss.sets import Free
 from kreiss.settings import NetworkSettings
+from kreiss.storage import files
 from kreiss.tasks import TASKS, Batch, Task
 from kreiss.training import Learner, read_records
 from kreiss.training.config import resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.learner import Now
+from kreiss.training.record import read_config
 from kreiss.training.resuming import resumption
 from kreiss.training.session import Session
 
@@ -320,3 +322,51 @@ def test_a_learner_that_acts_has_a_run_folder_and_resumes_bit_for_bit(tmp_path):
     assert [record for record in timeless[1] if record not in ended and record["update"] != 25] == [
         record for record in timeless[0] if record["update"] != 25
     ]
+
+
+def test_a_run_of_one_learner_is_not_resumed_by_another(tmp_path):
+    session(10, tmp_path / "run")
+    with pytest.raises(InputError, match="the learner of a run must stay 'bandit'; got 'supervised'"):
+        kreiss.fit("rnn", "copy", steps=20, out=tmp_path / "run", resume=True, show="quiet")
+
+
+def test_a_checkpoint_whose_learner_has_no_name_is_foreign(tmp_path):
+    session(10, tmp_path / "run")
+    path = tmp_path / "run" / "last.safetensors"
+    tensors, content = files.read_tensors(path)
+    files.write_tensors(path, tensors, {**content, "learner": []})
+    with pytest.raises((InputError, RunError), match="a learner without a name"):
+        session(20, tmp_path / "run", resume=True)
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_every_setting_of_the_recurrent_network_is_shown(does):
+    code, shown, _ = does("show", "config")
+    assert code == 0
+    for line in (
+        "--model.name (or --model) = 'nnrnn'",
+        "--model.hidden (or --hidden) = 128",
+        "--model.dtype = 'float32'",
+    ):
+        assert line in shown
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_a_truth_value_is_a_flag_with_a_value(value, does, tmp_path):
+    words = ["train", "copy", "--task.delay", 3, "--hidden", 4, "--steps", 2, "--quiet", "--out", tmp_path / "run"]
+    code, _, error = does(*words, "--bidirectional", value)
+    assert (code, error) == (0, "")
+    assert read_config(tmp_path / "run").model.bidirectional is (value == "true")
+
+
+def test_a_model_in_half_precision_is_refused_with_a_sentence():
+    layer = kreiss.NNRNN(10, 8, dtype=torch.bfloat16)
+    with pytest.raises(InputError, match=r"`model\.dtype` must be 'float32' or 'float64'; got 'bfloat16'"):
+        kreiss.fit(layer, "copy", steps=1, show="quiet")
+
+
+def test_a_module_without_parameters_is_not_saved_and_that_is_said(tmp_path):
+    with pytest.raises(InputError, match="must be a layer of kreiss"):
+        kreiss.save(nn.Identity(), tmp_path / "model.safetensors")

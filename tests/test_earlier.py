@@ -12,7 +12,9 @@ import kreiss
 from kreiss.experiments import EXPERIMENTS
 from kreiss.studies import results
 from kreiss.studies.jobs import keys_of
+from kreiss.studies.sweeping import Sweep
 from kreiss.training import read_records, resume
+from kreiss.training.config import first_name
 from kreiss.training.record import read_config
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,6 +39,19 @@ def test_a_run_is_read_measured_and_resumed(run, does):
     assert again.state == "finished"
     assert read_records(run)[: len(before) - 1] == before[:-1]
     assert read_config(run).steps == 6
+
+
+def test_settings_of_a_run_start_another(run, tmp_path, does):
+    code, _, error = does("train", "copy", "--config", run / "config.yaml", "--out", tmp_path / "new", "--quiet")
+    assert (code, error) == (0, "")
+    assert read_config(tmp_path / "new").optimiser.radius_penalty == 0.01
+
+
+def test_a_search_records_settings_under_the_names_they_first_had(tmp_path):
+    sweep = Sweep("001/fig2-copy/nnrnn", "smoke", "nnrnn", {"steps": 1}, tmp_path)
+    assert sweep.config({"optimiser.radius": 0.1, "optimiser.lr": 1e-3}).optimiser.radius_penalty == 0.1
+    assert first_name("optimiser.radius_penalty") == "optimiser.radius"
+    assert first_name("optimiser.lr") == "optimiser.lr"
 
 
 def test_a_saved_model_is_read():

@@ -27,7 +27,7 @@ from kreiss.studies.grids import GRIDS
 from kreiss.studies.jobs import Job, jobs_of
 from kreiss.studies.places import Here, Made, OnRay, Place, made_in_this_process
 from kreiss.studies.reproducing import Watch, reproduce, share_made, updates_made
-from kreiss.training.config import written
+from kreiss.training.config import first_name, written
 from kreiss.training.record import RunFolder, read_status, remove
 
 ROOT = Path(__file__).parents[1]
@@ -356,7 +356,7 @@ def test_two_workers_search_the_grid_of_the_paper_and_go_on_after_being_killed(t
     assert len({tuple(trial.user_attrs["worker"]) for trial in study.trials}) == 2
     assert 12 <= len(ended) <= 13
     for trial in ended:
-        assert all(trial.params[name] in values for name, values in GRIDS["nnrnn"].choices.items())
+        assert all(trial.params[first_name(name)] in values for name, values in GRIDS["nnrnn"].choices.items())
     # a worker that was killed: a trial that is open, and half a line
     lost = study.ask()
     lost.set_user_attr("worker", (platform.node(), 2**22 + 1))

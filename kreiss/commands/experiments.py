@@ -210,7 +210,7 @@ def sweep(
 
 def _searched(study: Any, search: Any) -> int:
     from kreiss.report.sweeps import parallel_coordinates
-    from kreiss.training.config import written
+    from kreiss.training.config import current_name, written
 
     states = [trial.state.name.lower() for trial in study.trials]
     counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
@@ -219,7 +219,7 @@ def _searched(study: Any, search: Any) -> int:
     (search.folder / "best.yaml").write_text(written(search.config(study.best_params)))
     print(f"{counted}; best {study.best_value:.6g}")
     for name, value in study.best_params.items():
-        print(f"  --{name.replace('_', '-')} {value}")
+        print(f"  --{current_name(name).replace('_', '-')} {value}")
     try:
         print(parallel_coordinates(study.trials, search.folder / "trials"))
     except MissingExtra as error:

@@ -190,16 +190,16 @@ def _show_class(section: str, cls: type, options: Mapping[str, Any]) -> int:
 
 
 def _show_config() -> int:
-    from kreiss.settings import SECTIONS, SHORT, Config
+    from kreiss.settings import SECTIONS, SHORT, Config, RecurrentSettings
 
     short = {dotted: name for name, dotted in SHORT.items()}
     for name, field in Config.model_fields.items():
         if name not in SECTIONS:
             _show_field(name, "", field)
     for section in SECTIONS:
-        fields: Any = Config.model_fields[section].annotation
-        print(f"\n{inspect.getdoc(fields)}")
-        for name, field in fields.model_fields.items():
+        kind: Any = RecurrentSettings if section == "model" else Config.model_fields[section].annotation
+        print(f"\n{inspect.getdoc(kind)}")
+        for name, field in kind.model_fields.items():
             _show_field(f"{section}.{name}", short.get(f"{section}.{name}", ""), field)
     return 0
 

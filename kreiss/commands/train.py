@@ -69,7 +69,7 @@ def _flags() -> Iterator[inspect.Parameter]:
     sections["model"] = RecurrentSettings
     for short, dotted in SHORT.items():
         section, _, name = dotted.partition(".")
-        if section != "task":
+        if section != "task" and sections[section].model_fields[name].annotation is not bool:  # --name true|false
             yield _flag(short, sections[section].model_fields[name])
     for name, field in Config.model_fields.items():
         if name not in SECTIONS:

@@ -1,5 +1,7 @@
 """Recurrent layers with the interface of `torch.nn.RNN`, one architecture per file."""
 
+from typing import TYPE_CHECKING
+
 from torch import nn
 
 from kreiss.layers.complexnnrnn import ComplexNNRNN as ComplexNNRNN
@@ -47,3 +49,6 @@ LAYERS: dict[str, type[nn.Module]] = {
     "lstm": LSTM,
     "gru": GRU,
 }
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+    __all__ = ["LAYERS", "RecurrentLayer", "Stream", *(layer.__name__ for layer in LAYERS.values())]

@@ -7,3 +7,5 @@ from kreiss.networks.recurrent import RecurrentNetwork as RecurrentNetwork
 from kreiss.networks.saving import load as load
 from kreiss.networks.saving import save as save
 from kreiss.networks.sizing import hidden_size_for as hidden_size_for
+
+__all__ = ["NETWORKS", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save"]

@@ -125,13 +125,14 @@ def description(model: nn.Module) -> dict[str, Any]:
     """What is needed to rebuild `model`, as plain values, without its parameters."""
     if isinstance(model, RecurrentNetwork):
         return {"kind": "network", "layer": description(model.layer), "config": model.config}
-    name, dtype = registered_name(model), str(next(model.parameters()).dtype).removeprefix("torch.")
+    name = registered_name(model)
     if name is None or model.unrecorded:
         raise InputError(
             "`model` must be a layer of kreiss or a kreiss.networks.RecurrentNetwork around one; got "
             f"{type(model).__name__}. Save its state_dict() with safetensors.torch.save_file instead."
         )
     kind = "network" if isinstance(model, Network) else "layer"
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     fields: dict[str, Any] = {"kind": kind, "name": name, "config": model.config, "dtype": dtype}
     if isinstance(model, RecurrentLayer):
         fields["sets"] = {

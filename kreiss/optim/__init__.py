@@ -7,3 +7,5 @@ from kreiss.optim.roles import roles as roles
 from kreiss.optim.stiefel import Stiefel as Stiefel
 from kreiss.optim.upkeep import rebase as rebase
 from kreiss.optim.upkeep import rebase_every as rebase_every
+
+__all__ = ["Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles", "soft_orthogonality"]

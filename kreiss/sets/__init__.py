@@ -1,5 +1,7 @@
 """Sets of matrices, each with its parametrization by free parameters."""
 
+from typing import TYPE_CHECKING
+
 from kreiss.sets.band import Band as Band
 from kreiss.sets.base import Set as Set
 from kreiss.sets.complexschur import ComplexSchur as ComplexSchur
@@ -15,3 +17,6 @@ from kreiss.sets.unitary import Unitary as Unitary
 SETS: dict[str, type[Set]] = {
     cls.__name__: cls for cls in (Band, ComplexSchur, Free, LongShort, Orthogonal, Schur, Stacked, UnitDisc, Unitary)
 }
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+    __all__ = ["SETS", "Set", "constrain", *SETS]

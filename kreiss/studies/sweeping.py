@@ -21,7 +21,7 @@ from kreiss.settings import Config
 from kreiss.studies.grids import GRIDS
 from kreiss.studies.locks import alone, journal_lock
 from kreiss.tasks import TASKS
-from kreiss.training.config import resolved
+from kreiss.training.config import current_name, first_name, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
 from kreiss.training.presets import without_other_length
@@ -64,7 +64,8 @@ class Sweep:
         return GRIDS[self.grid].choices_for(self.model, hidden)
 
     def config(self, chosen: dict[str, Any]) -> Config:
-        """The settings of a trial."""
+        """The settings of a trial, from what was chosen under today's names or those in the journal."""
+        chosen = {current_name(name): value for name, value in chosen.items()}
         follows = {name: chosen[other] * share for name, (other, share) in GRIDS[self.grid].follows.items()}
         return resolved(self.settings(), chosen, follows)
 
@@ -145,7 +146,8 @@ def _trial(sweep: Sweep, trial: Any) -> float:
     """Train with the settings of a trial; reported at every validation, and pruned when it falls behind."""
     optuna = optuna_here()
     trial.set_user_attr("worker", (platform.node(), os.getpid()))
-    chosen = {name: trial.suggest_categorical(name, values) for name, values in sweep.choices().items()}
+    choices = sweep.choices().items()
+    chosen = {name: trial.suggest_categorical(first_name(name), values) for name, values in choices}
     better = max if trial.study.direction == optuna.study.StudyDirection.MAXIMIZE else min
     values: list[float] = []
     for number, value in enumerate(validations(sweep.config(chosen))):

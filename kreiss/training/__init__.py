@@ -8,3 +8,5 @@ from kreiss.training.record import read_records as read_records
 from kreiss.training.session import Run as Run
 from kreiss.training.solutions import adding_solution as adding_solution
 from kreiss.training.solutions import copy_solution as copy_solution
+
+__all__ = ["Learner", "Run", "adding_solution", "copy_solution", "evaluate", "fit", "read_records", "resume"]

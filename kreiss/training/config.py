@@ -139,7 +139,10 @@ def _model(settings: dict[str, Any]) -> NetworkSettings:
 def _given_model(known: dict[str, Any]) -> NetworkSettings:
     """Settings of a model passed as an object: all of its network's, or those that are known."""
     kind = NETWORKS[known["name"]].Settings if known["name"] in NETWORKS else RecurrentSettings
-    return (kind if kind.model_fields.keys() <= known.keys() else GivenModel)(**known)
+    try:
+        return (kind if kind.model_fields.keys() <= known.keys() else GivenModel)(**known)
+    except ValidationError as error:
+        raise sentence(error, section="model") from error
 
 
 def _typed(section: str, settings: dict[str, Any], known: dict[str, Option], kind: type[Section]) -> dict[str, Any]:
@@ -178,7 +181,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise InputError(
             f"`{path}` must hold names and values; got a {type(settings).__name__}. Write `name: value` lines."
         )
-    return settings or {}
+    return up_to_date(settings or {})
 
 
 def _text(path: Path) -> str:
@@ -257,6 +260,16 @@ def up_to_date(recorded: dict[str, Any]) -> dict[str, Any]:
 def as_first_named(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings under their original names, from which the keys of recorded results are computed."""
     return _renamed(settings, tuple((section, today, former) for section, former, today in FORMER))
+
+
+def first_name(name: str) -> str:
+    """The dotted name that a setting first had, under which searches record it."""
+    return next((f"{section}.{former}" for section, former, now in FORMER if name == f"{section}.{now}"), name)
+
+
+def current_name(name: str) -> str:
+    """The dotted name of a setting today."""
+    return next((f"{section}.{now}" for section, former, now in FORMER if name == f"{section}.{former}"), name)
 
 
 def _renamed(settings: dict[str, Any], names: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:

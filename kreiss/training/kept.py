@@ -72,6 +72,8 @@ FORMS: dict[str, type[Kept]] = {"supervised": KeptBySupervised}
 def check_kept(path: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
     """Raise unless a checkpoint has the form that a run writes."""
     kind = content.get("learner", "supervised")  # the only kind that earlier versions had
+    if not isinstance(kind, str):
+        raise foreign(path, "a learner without a name")
     try:
         FORMS.get(kind, Kept).model_validate(content)
     except ValidationError as error:

@@ -35,7 +35,7 @@ from kreiss.storage import files
 from kreiss.storage.identity import ABOUT, ANY, document, identity, known_identity, new_identity, read_document
 from kreiss.storage.seals import NOBODY, comment_of, commented
 from kreiss.training.checkpoint import Checkpoints, return_to_previous, sweep
-from kreiss.training.config import plain, read_settings, resolved, up_to_date
+from kreiss.training.config import plain, read_settings, resolved
 from kreiss.training.journal import Found, Journal, Record, Tally, before, read_journal
 from kreiss.version import __version__
 
@@ -273,7 +273,7 @@ def settings_of(path: Path) -> dict[str, Any]:
             f"`{path}` must be the folder of a run; got one without config.yaml. `kreiss runs ls` lists runs."
         )
     check_settings(path)
-    return up_to_date(read_settings(path / SETTINGS))
+    return read_settings(path / SETTINGS)
 
 
 def check_settings(path: Path) -> None:

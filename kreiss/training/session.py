@@ -87,6 +87,10 @@ class Session:
         self.saved = time.monotonic()
 
     def _restore(self, found: Resumption, content: dict[str, Any]) -> None:
+        if (kind := content.get("learner", "supervised")) != self.learner.kind:
+            raise InputError(
+                f"the learner of a run must stay {kind!r}; got {self.learner.kind!r}. Resume it as it was started."
+            )
         checkpoint.check_model(self.model, self._described(), found.tensors, content)
         self.model.load_state_dict(saving.part(found.tensors, saving.MODEL))
         self.learner.restore(found.tensors, content)

@@ -101,7 +101,10 @@ class Stream:
 
 def _updates(layer: nn.Module, batch: int) -> list[kernel.Step]:
     """The kernel updates, one per layer from the bottom; none where the kernel does not apply."""
-    if not isinstance(layer, RecurrentLayer) or not layer.elman or not kernel.takes(layer.weight_ih_l0):
+    if not isinstance(layer, RecurrentLayer) or not kernel.takes(layer.weight_ih_l0):
+        return []
+    own = ("_run_cell", "_arguments")  # a class with a recurrence of its own overrides one of these
+    if not layer.elman or any(getattr(type(layer), name) is not getattr(RecurrentLayer, name) for name in own):
         return []
     return [
         kernel.Step(
