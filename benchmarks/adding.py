@@ -7,8 +7,8 @@ The task is `kreiss.tasks.Adding` with fresh sequences at every update, the trai
 learning rate 1e-3 for everything, gradient norm clipped at 1. A run is made in pieces of 100 updates, each of which
 resumes the one before exactly, and ends when the mean squared error on 1,000 validation sequences is at most the
 target, or at the largest number of updates or minutes. The recorded error is that on 2,000 test sequences at the best
-validation. A network without memory has 0.167. Run folders are kept in --runs: the same command goes on where an
-interrupted one stopped, and with a lower target or more updates it goes on from the end. Writes results/adding.json and
+validation. A network without memory has 0.167. Run folders are kept in --runs: the same command resumes an
+interrupted run, and with a lower target or more updates it continues from the end. Writes results/adding.json and
 docs/adding_measured.md.
 
 The runs that are recorded there were made with an earlier program that drew its own batches and initial values; the
@@ -42,7 +42,7 @@ IDENTITY = ("length", "seed", "epsilon", "negative")  # of a recorded run; a lat
 
 
 def piece(options: argparse.Namespace, seed: int, folder: Path, updates: int) -> Run:
-    """The run in `folder`, started or resumed, up to so many updates."""
+    """The run in `folder`, started or resumed, up to this many updates."""
     task = Adding(options.length, sequences=0, valid_sequences=1000, test_sequences=2000)
     settings = {
         "hidden": HIDDEN, "model.short": SHORT, "model.epsilon": options.epsilon, "model.negative": options.negative,
@@ -50,7 +50,7 @@ def piece(options: argparse.Namespace, seed: int, folder: Path, updates: int) ->
     }  # fmt: skip
     trained = kreiss.fit("enrnn", task, settings, seed=seed, out=folder, resume=is_run(folder), show="quiet")
     if trained.state == "interrupted":
-        sys.exit("interrupted; the same command goes on")
+        sys.exit("interrupted; the same command resumes")
     return trained
 
 

@@ -5,7 +5,7 @@
 The task is `kreiss.tasks.Denoise`, the training `kreiss.fit`: batch 10, RMSprop (0.99), gradient norm clipped at 1,
 orthogonal factors at a tenth of the learning rate. Each of two learning rates is tried, and the one with the lower
 validation loss is shown. Loss and accuracy are those of the test at the best of ten validations. Run folders are kept
-in --runs: the same command goes on where an interrupted one stopped, and runs that are done are not made again. Writes
+in --runs: the same command resumes an interrupted run and does not repeat finished ones. Writes
 results/denoise.json and docs/denoise_measured.md.
 
 The runs that are recorded there with 6,000 updates were made with an earlier program that drew its own batches and
@@ -45,7 +45,7 @@ def run(name: str, rate: float, seed: int, options: argparse.Namespace) -> dict[
     folder = options.runs / f"{name}-{hidden}-delay-{options.delay}-updates-{options.updates}-lr-{rate:g}-seed-{seed}"
     trained = kreiss.fit(name, task, settings, seed=seed, out=folder, resume=is_run(folder))
     if trained.state == "interrupted":
-        sys.exit("interrupted; the same command goes on")
+        sys.exit("interrupted; the same command resumes")
     return {
         "model": name,
         "hidden": hidden,

@@ -18,6 +18,7 @@ from kreiss.sets.base import Free_, Set, default_tolerance
 from kreiss.sets.conjugation import Conjugation
 from kreiss.sets.orthogonal import DEFAULT_METHOD, Orthogonal
 from kreiss.sets.orthogonal.skew import Trivialization
+from kreiss.sets.quasitriangular import count_pairs, equalise_diagonal, lower_schur, shear_of, structure
 
 BLOCKS = ("exact", "rotation", "paper")
 COUPLED = ("chain", "delay_line", "random_coupling")  # non-normal initialisers
@@ -205,8 +206,8 @@ class Schur(Set):
             True
         """
         check_square(matrix)
-        core, p = _lower_schur(matrix)
-        positive, negative = _structure(core)
+        core, p = lower_schur(matrix)
+        positive, negative = structure(core)
         schur = cls(len(core), blocks, "free", orthogonal, real=(positive, negative), **options)
         return schur, schur._free(core, p, matrix)
 
@@ -222,13 +223,13 @@ class Schur(Set):
     def _fit(self, matrix: Tensor, tol: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(Λ + T, P) of `matrix`, if it has this set's structure."""
         check_square(matrix, self.n)
-        core, p = _lower_schur(matrix)
+        core, p = lower_schur(matrix)
         limit = default_tolerance(matrix.dtype) if tol is None else tol
         if self.blocks == "paper":  # a block as printed can have any two eigenvalues, including real ones
-            for i in range(2 * _count_pairs(core), 2 * self.pairs, 2):
-                _equalise_diagonal(core, p, i)
+            for i in range(2 * count_pairs(core), 2 * self.pairs, 2):
+                equalise_diagonal(core, p, i)
         if not self._has_structure(core, limit):
-            positive, negative = _structure(core)
+            positive, negative = structure(core)
             raise InputError(
                 f"`matrix` must have {self.positive} real eigenvalues ≥ 0 and {self.negative} < 0, as this set has "
                 f"1×1 blocks; got {positive} and {negative}. Use Schur.from_dense(matrix), which finds the structure."
@@ -258,7 +259,7 @@ class Schur(Set):
     def _has_structure(self, core: np.ndarray, tol: float) -> bool:
         """Whether `core` has this set's blocks; two equal real eigenvalues form a 2×2 block with sin θ = 0."""
         diagonal, below = core.diagonal(), core.diagonal(-1)
-        pairs = _count_pairs(core)
+        pairs = count_pairs(core)
         extra = np.arange(2 * pairs, 2 * self.pairs, 2)
         equal = np.abs(diagonal[extra] - diagonal[extra + 1]) <= tol
         uncoupled = self.blocks == "paper" or np.abs(below[extra]) <= tol
@@ -287,7 +288,7 @@ class Schur(Set):
             angle, gamma = np.arctan2(beta, a), np.hypot(a, beta)
             shear = np.zeros(self.pairs)  # κ of a block with sin θ = 0 is arbitrary
             turns = beta != 0
-            shear[turns] = _shear(b[turns], c[turns], gamma[turns] * np.sin(angle[turns]))
+            shear[turns] = shear_of(b[turns], c[turns], gamma[turns] * np.sin(angle[turns]))
         real = np.abs(core.diagonal()[2 * self.pairs :])
         in_block = 0 if self.blocks == "paper" else self.pairs
         coupling = t.reshape(-1)[linalg.strictly_lower_index(self.n, in_block)]
@@ -391,49 +392,3 @@ def _schur_index(n: int, pairs: int, blocks: str) -> np.ndarray:
     columns = np.concatenate([even, even + 1, even + 1, even, single])
     coupling = linalg.strictly_lower_index(n, 0 if blocks == "paper" else pairs)
     return np.concatenate([rows * n + columns, coupling])
-
-
-def _lower_schur(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """W = P M Pᵀ with M lower quasi-triangular, pairs first, and det P = +1."""
-    t, p = linalg.ordered_real_schur(linalg.to_numpy(matrix).T)
-    core = t.T.copy()
-    if np.linalg.det(p) < 0:  # so that methods restricted to rotations can represent P
-        p[:, -1] *= -1
-        core[-1, :] *= -1
-        core[:, -1] *= -1
-    return core, p
-
-
-def _count_pairs(core: np.ndarray) -> int:
-    return sum(size == 2 for _, size in linalg.block_starts(core.T))
-
-
-def _equalise_diagonal(core: np.ndarray, p: np.ndarray, i: int) -> None:
-    """Rotate the plane of rows i, i+1, in place, so that the two diagonal entries become equal."""
-    a, b, c, d = core[i : i + 2, i : i + 2].reshape(-1)
-    turn = math.atan2(d - a, b + c) / 2
-    rotation = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
-    plane = slice(i, i + 2)
-    core[plane] = rotation.T @ core[plane]
-    core[:, plane] = core[:, plane] @ rotation
-    p[:, plane] = p[:, plane] @ rotation
-    core[i, i] = core[i + 1, i + 1] = (core[i, i] + core[i + 1, i + 1]) / 2
-
-
-def _shear(upper: np.ndarray, lower: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """κ with e^κ·across = |upper| or e^{−κ}·across = |lower|, whichever is larger; both up to rounding of the angle.
-
-    An angle near π has an error of 1e-16, and its sine, if it is 1e-8, a relative error of 1e-8. That error is assigned
-    to the smaller entry.
-    """
-    larger = np.maximum(np.abs(upper), np.abs(lower))
-    kappa = np.log(larger) - np.log(np.abs(across))
-    return np.where(np.abs(upper) >= np.abs(lower), kappa, -kappa)
-
-
-def _structure(core: np.ndarray) -> tuple[int, int]:
-    """Numbers of real eigenvalues ≥ 0 and of negative ones."""
-    blocks = linalg.block_starts(core.T)
-    real = [core[start, start] for start, size in blocks if size == 1]
-    negative = sum(bool(value < 0) for value in real)
-    return len(real) - negative, negative
