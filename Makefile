@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: $(BIN)/python pyproject.toml setup.py constraints.txt $(wildcard kreiss/recurrence/plain/csrc/*)
+$(VENV)/.core: $(BIN)/python pyproject.toml setup.py constraints.txt $(wildcard kreiss/recurrence/csrc/*)
 	$(PIP) --editable .
 	touch $@
 
@@ -41,7 +41,7 @@ bench: $(VENV)/.core  ## speed on this machine, against torch's own layers
 
 sanitize: $(VENV)/.test  ## the kernel's tests under the address and undefined-behaviour sanitizers
 	KREISS_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib build/sanitized --build-temp build/objects
-	KREISS_KERNEL=build/sanitized/kreiss/recurrence/plain/_kernel.so ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	KREISS_KERNEL=build/sanitized/kreiss/recurrence/_kernel.so ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	$(BIN)/python -m pytest tests/test_kernel.py tests/test_kernel_input.py tests/test_hostile_kernel.py
 

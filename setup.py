@@ -1,4 +1,4 @@
-"""Builds the recurrence kernel with whatever C++ compiler there is; without one the package installs all the same."""
+"""Builds the recurrence kernels with whatever C++ compiler there is; without one the package installs all the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-FOLDER = Path("kreiss/recurrence/plain/csrc")
+FOLDER = Path("kreiss/recurrence/csrc")
+RECURRENCES = ("plain",)  # one file each, compiled once per instruction set
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KREISS_SANITIZE") else []  # see `make sanitize`
 OPTIMISE = ["-O1", "-g", "-fno-sanitize-recover=undefined", *SANITIZE] if SANITIZE else ["-O3"]
 COMMON = [*OPTIMISE, "-std=c++17", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"]
@@ -24,7 +25,7 @@ INSTRUCTION_SETS: dict[str, tuple[int, list[str]]] = {
 
 
 class BuildKernel(build_ext):
-    """Compile kernel.cpp once per instruction set and link one plain shared library, loaded with ctypes."""
+    """Compile every recurrence once per instruction set and link one plain shared library, loaded with ctypes."""
 
     def build_extension(self, ext: Extension) -> None:
         try:
@@ -36,7 +37,7 @@ class BuildKernel(build_ext):
         objects = []
         for name, (width, flags) in INSTRUCTION_SETS.items():
             objects += self.compiler.compile(
-                [str(FOLDER / "kernel.cpp")],
+                [str(FOLDER / f"{recurrence}.cpp") for recurrence in RECURRENCES],
                 output_dir=str(Path(self.build_temp) / name),
                 macros=[("KREISS_ISA", f"kreiss_{name}"), ("KREISS_VECTOR_BYTES", str(width))],
                 extra_postargs=[*COMMON, *flags],
@@ -65,6 +66,6 @@ class AnyPythonWheel(bdist_wheel):
 
 
 setup(
-    ext_modules=[Extension("kreiss.recurrence.plain._kernel", [str(FOLDER / "kernel.cpp")], optional=True)],
+    ext_modules=[Extension("kreiss.recurrence._kernel", [str(FOLDER / "plain.cpp")], optional=True)],
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": AnyPythonWheel},
 )

@@ -151,10 +151,10 @@ def doctor() -> int:
     """Report installed versions and whether the compiled kernel runs."""
     import torch
 
-    from kreiss.recurrence.plain import kernel
+    from kreiss.recurrence import library
 
     print(f"kreiss {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}")
-    print(kernel.status())
+    print(library.status())
     return 0
 
 

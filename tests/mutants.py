@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-KERNEL = "kreiss/recurrence/plain/_kernel.so"  # built, not tracked
+KERNEL = "kreiss/recurrence/_kernel.so"  # built, not tracked
 SECONDS = 300
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 import kreiss
 from catalogue import OURS
 from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, last_state, reference_only, run_gated, run_plain
+from kreiss.recurrence import library as compiled
 from kreiss.recurrence.plain import fused, kernel
 from test_kernel import F64, problem
 
@@ -25,7 +26,7 @@ def seeded(seed: int) -> torch.Generator:
 
 @pytest.fixture(autouse=True)
 def _kernel_is_built():
-    assert kernel.library() is not None, "the package was installed without its kernel; is there a C++ compiler?"
+    assert compiled.library() is not None, "the package was installed without its kernel; is there a C++ compiler?"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -266,7 +267,7 @@ def test_states_and_gradients_are_as_exact_as_those_of_the_plain_loop_at_every_s
 
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 def test_a_complex_number_whose_square_is_out_of_range_keeps_its_direction(vector_bytes):
-    library = kernel.library()
+    library = compiled.library()
     best = {"generic": 16, "neon": 16, "avx2": 32, "avx512": 64}[library.kreiss_isa().decode()]
     library.kreiss_use_isa(min(vector_bytes, best))
     try:

@@ -16,6 +16,7 @@ from torch import Tensor
 import kreiss
 from catalogue import GATED, OURS, STRUCTURED
 from kreiss.recurrence import NONLINEARITIES, reference_only, run_plain
+from kreiss.recurrence import library as compiled
 from kreiss.recurrence.plain import fused, kernel, reference
 
 F64 = torch.float64
@@ -24,7 +25,7 @@ TOLERANCE = {F64: 1e-11, torch.float32: 2e-4}
 
 @pytest.fixture(autouse=True)
 def _kernel_is_built():
-    assert kernel.library() is not None, "the package was installed without its kernel; is there a C++ compiler?"
+    assert compiled.library() is not None, "the package was installed without its kernel; is there a C++ compiler?"
 
 
 def problem(steps: int, batch: int, n: int, inputs: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
@@ -114,7 +115,7 @@ def test_symbols_are_one_hot_vectors(nonlinearity, dtype):
 
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 def test_every_instruction_set_of_this_machine_gives_the_same(vector_bytes):
-    library = kernel.library()
+    library = compiled.library()
     best = {"generic": 16, "avx2": 32, "avx512": 64}[library.kreiss_isa().decode()]
     try:
         if vector_bytes > best:
@@ -278,7 +279,7 @@ def test_the_kernel_works_in_a_forked_child(threads):
 
 
 def test_without_a_team_of_torchs_threads_plain_ones_do_the_same():
-    library = kernel.library()
+    library = compiled.library()
     tensors = problem(6, 5, 20, 3, F64)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -287,7 +288,7 @@ def test_without_a_team_of_torchs_threads_plain_ones_do_the_same():
         library.kreiss_use_team(None, None, None)
         own = results(tensors, nonlinearity="tanh")
     finally:
-        kernel._share_threads_of_torch(library)
+        compiled._share_threads_of_torch(library)
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(shared, own, strict=True))
 
@@ -333,7 +334,7 @@ def test_symbols_outside_the_alphabet_are_refused():
 
 
 def test_the_struct_is_the_one_of_the_header():
-    header = (Path(kernel.__file__).parent / "csrc" / "kernel.h").read_text()
+    header = (Path(compiled.__file__).parent / "csrc" / "kernel.h").read_text()
     body = header.split("struct kreiss_pass {")[1].split("};")[0]
     names = []
     for line in body.splitlines():
@@ -363,27 +364,27 @@ def test_the_doctor_says_in_one_line_whether_the_kernel_runs(monkeypatch, tmp_pa
     assert doctor() == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("kernel: built, using ")
-    monkeypatch.setattr(kernel, "LIBRARY", tmp_path / "missing.so")
-    kernel.library.cache_clear()
+    monkeypatch.setattr(compiled, "LIBRARY", tmp_path / "missing.so")
+    compiled.library.cache_clear()
     try:
-        assert "not built" in kernel.status()
-        assert "install a C++ compiler" in kernel.status()
+        assert "not built" in compiled.status()
+        assert "install a C++ compiler" in compiled.status()
         layer = kreiss.NNRNN(3, 4)
         layer(torch.zeros(2, 1, 3))[0].sum().backward()  # works all the same
     finally:
         monkeypatch.undo()
-        kernel.library.cache_clear()
+        compiled.library.cache_clear()
 
 
 def test_a_library_built_for_another_version_is_not_used(monkeypatch):
     other = next(Path(torch.__file__).parent.glob("lib/libc10.so"))  # a library, but not this version's kernel
-    monkeypatch.setattr(kernel, "LIBRARY", other)
-    kernel.library.cache_clear()
+    monkeypatch.setattr(compiled, "LIBRARY", other)
+    compiled.library.cache_clear()
     try:
-        assert kernel.library() is None
-        assert "built for another version" in kernel.status()
+        assert compiled.library() is None
+        assert "built for another version" in compiled.status()
         layer = kreiss.NNRNN(3, 4)
         layer(torch.zeros(2, 1, 3))[0].sum().backward()
     finally:
         monkeypatch.undo()
-        kernel.library.cache_clear()
+        compiled.library.cache_clear()

@@ -15,7 +15,8 @@ from torch import Tensor
 import kreiss
 from catalogue import OURS, VARIANTS, width
 from kreiss.recurrence import NONLINEARITIES, reference_only, run_plain
-from kreiss.recurrence.plain import fused, kernel
+from kreiss.recurrence import library as compiled
+from kreiss.recurrence.plain import fused
 from test_kernel import F64, problem, results
 
 NAN, INF = float("nan"), float("inf")
@@ -32,7 +33,7 @@ every_nonlinearity = pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
 
 @pytest.fixture(autouse=True)
 def _kernel_is_built():
-    assert kernel.library() is not None, "the package was installed without its kernel; is there a C++ compiler?"
+    assert compiled.library() is not None, "the package was installed without its kernel; is there a C++ compiler?"
 
 
 # ---------------------------------------------------------------- layouts of memory

@@ -11,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import kreiss
 from catalogue import OURS, VARIANTS
+from kreiss.recurrence import library as compiled
 from kreiss.recurrence import reference_only
-from kreiss.recurrence.plain import fused, kernel
+from kreiss.recurrence.plain import fused
 
 by_layer = pytest.mark.parametrize("name", VARIANTS)
 by_our_layer = pytest.mark.parametrize("name", OURS)
@@ -100,7 +101,7 @@ class Operations(TorchDispatchMode):
         return function(*arguments, **(options or {}))
 
 
-@pytest.mark.skipif(kernel.library() is None, reason="the kernel is not built here")
+@pytest.mark.skipif(compiled.library() is None, reason="the kernel is not built here")
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_step_on_the_kernel_runs_no_torch_operation_and_so_allocates_nothing(batch):
     stream = kreiss.Stream(kreiss.NNRNN(3, 6, 2), batch)
@@ -208,7 +209,7 @@ def test_second_derivatives_of_the_final_state_are_right():
     assert torch.autograd.gradgradcheck(layer.final_state, (x,))
 
 
-@pytest.mark.skipif(kernel.library() is None, reason="the kernel is not built")
+@pytest.mark.skipif(compiled.library() is None, reason="the kernel is not built")
 def test_going_back_twice_through_the_final_state_gives_the_same_gradients():
     layer = made("nnrnn")
     x = torch.randn(50, 4, 3, dtype=torch.float64, requires_grad=True)

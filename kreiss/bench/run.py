@@ -25,7 +25,7 @@ from rich.table import Table
 from kreiss.bench import roofline
 from kreiss.bench.allocation import peak_bytes
 from kreiss.bench.contenders import COUNTERPART, GEOTORCH, LAYER, UPDATE, WORKS, Work, contenders
-from kreiss.recurrence.plain import kernel
+from kreiss.recurrence import library
 
 LARGE = 512  # hidden units
 QUICKLY_WEIGHED = (LAYER, "nn.LSTM")  # whose memory is measured in a quick run too
@@ -50,7 +50,7 @@ def run(
         roofline.check_plot(plot)  # before minutes of measuring
     console = console or Console()
     roof = gflops()
-    console.print(f"{kernel.status()}; torch {torch.__version__}; a product of 2048² runs at {roof:.0f} GFLOP/s")
+    console.print(f"{library.status()}; torch {torch.__version__}; a product of 2048² runs at {roof:.0f} GFLOP/s")
     results: dict[str, Any] = {"machine": machine(), "quick": quick, "gflops": roof, "works": {}}
     for work in WORKS:
         if names and work.name not in names:
@@ -138,7 +138,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
-        "kernel": kernel.status(),
+        "kernel": library.status(),
         "versions": {"python": platform.python_version(), **versions},
     }
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from kreiss.errors import InputError, check_size, check_tensor
 from kreiss.layers.contract.base import RecurrentLayer
 from kreiss.layers.contract.checks import check_features, check_symbols
+from kreiss.recurrence.library import takes
 from kreiss.recurrence.plain import kernel
 
 
@@ -101,7 +102,7 @@ class Stream:
 
 def _updates(layer: nn.Module, batch: int) -> list[kernel.Step]:
     """The kernel updates, one per layer from the bottom; none where the kernel does not apply."""
-    if not isinstance(layer, RecurrentLayer) or not kernel.takes(layer.weight_ih_l0):
+    if not isinstance(layer, RecurrentLayer) or not takes(layer.weight_ih_l0):
         return []
     own = ("_run_cell", "_arguments")  # a class with a recurrence of its own overrides one of these
     if not layer.elman or any(getattr(type(layer), name) is not getattr(RecurrentLayer, name) for name in own):

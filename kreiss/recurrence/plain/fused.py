@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kreiss import derivatives
+from kreiss.recurrence.library import takes
 from kreiss.recurrence.plain import kernel, reference
 
 PIECE_ROWS = 2048
@@ -32,7 +33,7 @@ def usable(
 
     Inconsistent arguments are left to the plain loop, where torch raises the error.
     """
-    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu") or not kernel.takes(matrix):
+    if not derivatives.ordinary() or torch.is_autocast_enabled("cpu") or not takes(matrix):
         return False
     n, dtype = matrix.shape[-1], matrix.dtype
     batch = x.shape[1] if x.dim() in (2, 3) else 0

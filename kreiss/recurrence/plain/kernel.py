@@ -1,22 +1,15 @@
-"""Loading the compiled kernel and calling it on tensors."""
+"""Calling the compiled kernel of the plain recurrence on tensors."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
-import re
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from kreiss.errors import InputError
+from kreiss.recurrence.library import CODES, expect, loaded, readable, readable_or_none, room
 
-LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
-INTERFACE = 2  # KREISS_INTERFACE of csrc/kernel.h
-LONG = 1 << 23  # bytes; smaller buffers come from memory already mapped
-CODES = {"identity": 0, "tanh": 1, "relu": 2, "modrelu": 3, "cmodrelu": 4}
 POINTERS = (
     "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "grad", "inner",
     "carry", "sums", "grad_inputs", "grad_bias",
@@ -34,78 +27,9 @@ class Pass(ctypes.Structure):
     )
 
 
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """The kernel with its signatures declared, or None if it was not built for this version of the package."""
-    kernel = ctypes.CDLL(str(LIBRARY)) if LIBRARY.exists() else None
-    if kernel is None or not _is_current(kernel):
-        return None
-    number, flag, pointer = ctypes.c_int64, ctypes.c_int, ctypes.c_void_p
-    signatures = {
-        "kreiss_isa": (ctypes.c_char_p, ()),
-        "kreiss_use_isa": (flag, (flag,)),
-        "kreiss_use_team": (None, (pointer,) * 3),
-        "kreiss_packed_size": (number, (flag, number, number)),
-        "kreiss_expect": (None, (pointer, number)),
-        "kreiss_run": (flag, (pointer, number)),
-    }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(kernel, name)
-        function.restype, function.argtypes = result, arguments
-    _share_threads_of_torch(kernel)
-    return kernel
-
-
-def _is_current(kernel: ctypes.CDLL) -> bool:
-    """Whether the library has the interface of this file: an update may leave an older library behind."""
-    return hasattr(kernel, "kreiss_interface") and kernel.kreiss_interface() == INTERFACE
-
-
-def _share_threads_of_torch(kernel: ctypes.CDLL) -> None:
-    """Pass the kernel the functions that start a thread team in the OpenMP runtime loaded by torch, if there is one.
-
-    The kernel then uses torch's threads and starts none of its own. Otherwise it starts plain threads at each call.
-    """
-    try:
-        maps = Path("/proc/self/maps").read_text()
-        path = re.search(r"(/\S*/lib(?:gomp|iomp5|omp)\b[^/\s]*\.so\S*)", maps)
-        if path:
-            runtime = ctypes.CDLL(path.group(1))
-            functions = (runtime.GOMP_parallel, runtime.omp_get_thread_num, runtime.omp_get_num_threads)
-            kernel.kreiss_use_team(*(ctypes.cast(function, ctypes.c_void_p) for function in functions))
-    except (OSError, AttributeError):
-        pass
-
-
-def status() -> str:
-    """One line: which kernel is used, or why none is and what to do."""
-    kernel = library()
-    if kernel is None:
-        state = "built for another version" if LIBRARY.exists() else "not built"
-        return (
-            f"kernel: {state}, the slower reference path runs; install a C++ compiler (g++ or clang++) and reinstall "
-            "kreiss"
-        )
-    return f"kernel: built, using {kernel.kreiss_isa().decode()}, {torch.get_num_threads()} threads"
-
-
-def takes(matrix: Tensor) -> bool:
-    """Whether the kernel supports matrices of this dtype and device."""
-    return matrix.dtype in (torch.float32, torch.float64) and matrix.is_cpu and library() is not None
-
-
-def _loaded() -> ctypes.CDLL:
-    kernel = library()
-    assert kernel is not None
-    return kernel
-
-
 def room_for_states(steps: int, batch: int, matrix: Tensor) -> Tensor:
     """An uninitialised (T, B, N) tensor, in large pages if it is long and the system has them."""
-    states = matrix.new_empty(steps, batch, len(matrix))
-    if states.nbytes >= LONG:
-        _loaded().kreiss_expect(states.data_ptr(), states.nbytes)
-    return states
+    return expect(matrix.new_empty(steps, batch, len(matrix)))
 
 
 def room_for_stretch(states: Tensor) -> Tensor:
@@ -113,37 +37,16 @@ def room_for_stretch(states: Tensor) -> Tensor:
     return states.new_empty(*states.shape[:-1], states.shape[-1] // 2)
 
 
-def _room(matrix: Tensor, inputs: int) -> Tensor:
-    """The buffer into which the kernel packs V and, behind it, U."""
-    is_double = int(matrix.dtype == torch.float64)
-    return matrix.new_empty(_loaded().kreiss_packed_size(is_double, len(matrix) + inputs, len(matrix)))
-
-
 def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
     """Call the kernel; tensors are contiguous, and this frame keeps them alive until it returns."""
     for name, tensor in tensors.items():
         if tensor is not None:
             setattr(job, name, tensor.data_ptr())
-    if _loaded().kreiss_run(ctypes.byref(job), threads):
+    if loaded().kreiss_run(ctypes.byref(job), threads):
         raise InputError(
             f"symbols must be in [0, {job.inputs}), the columns of the input weights; got one outside. "
             "Make input_size the number of symbols."
         )
-
-
-def _readable(tensor: Tensor) -> Tensor:
-    """The tensor as contiguous, aligned numbers in memory.
-
-    A tensor may represent the negative of what is in memory, or zeros that are not in memory at all; one made from
-    bytes may start at any address. The kernel needs aligned numbers.
-    """
-    tensor = tensor.resolve_neg().contiguous()
-    in_place = not tensor._is_zerotensor() and tensor.data_ptr() % tensor.element_size() == 0
-    return tensor if in_place else tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _readable_or_none(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else _readable(tensor)
 
 
 def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
@@ -151,8 +54,8 @@ def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
     if x is None:
         return {}
     if x.is_floating_point():
-        return {"x": _readable(x)}
-    return {"symbols": _readable(x.to(torch.int64))}
+        return {"x": readable(x)}
+    return {"symbols": readable(x.to(torch.int64))}
 
 
 def _between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
@@ -179,11 +82,11 @@ class Forward:
         self.width = 0 if weight is None else weight.shape[1]
         self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 0, 1]
         self.tensors = {
-            "matrix": _readable(matrix),
-            "weight": _readable_or_none(weight),
-            "packed": _room(matrix, self.width),
-            "bias": _readable_or_none(bias),
-            "lengths": _readable_or_none(lengths),
+            "matrix": readable(matrix),
+            "weight": readable_or_none(weight),
+            "packed": room(matrix, (len(matrix) + self.width, len(matrix))),
+            "bias": readable_or_none(bias),
+            "lengths": readable_or_none(lengths),
         }
         self.inputs = _inputs(x)
 
@@ -194,7 +97,7 @@ class Forward:
         """
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        pieces = {"states": states, "h0": _readable_or_none(h0), "stretch": stretch}
+        pieces = {"states": states, "h0": readable_or_none(h0), "stretch": stretch}
         _run(job, torch.get_num_threads(), {**self.tensors, **inputs, **pieces})
         self.flags[4] = 0  # packed
 
@@ -227,9 +130,9 @@ class Backward:
         self.grad_weight = matrix.new_empty(n, self.width) if thin else None
         self.grad_bias = matrix.new_empty(n) if bias else None
         self.tensors = {
-            "matrix": _readable(matrix),
-            "packed": _room(matrix, 0),
-            "lengths": _readable_or_none(lengths),
+            "matrix": readable(matrix),
+            "packed": room(matrix, (n, n)),
+            "lengths": readable_or_none(lengths),
             "sums": matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
             "grad_inputs": self.grad_weight,
             "grad_bias": self.grad_bias,
@@ -255,8 +158,8 @@ class Backward:
         self.flags[5] = final
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        saved = {"states": _readable(states), "stretch": _readable_or_none(stretch)}
-        pieces = {**saved, "grad": _readable_or_none(grad), "inner": inner, "carry": carry}
+        saved = {"states": readable(states), "stretch": readable_or_none(stretch)}
+        pieces = {**saved, "grad": readable_or_none(grad), "inner": inner, "carry": carry}
         _run(job, self.threads, {**self.tensors, **inputs, **pieces})
         self.flags[4] = 0  # packed, and sums initialised
 
@@ -270,7 +173,7 @@ class Step:
         self.states = matrix.new_zeros(2, batch, n)  # the new state is written beside the old one
         self._views = self.states.unbind()
         self.turn = 0
-        self._kept = (_readable(matrix), _readable(weight), _readable_or_none(bias), _room(matrix, inputs))
+        self._kept = (readable(matrix), readable(weight), readable_or_none(bias), room(matrix, (n + inputs, n)))
         self._jobs = (self._job(0, nonlinearity), self._job(1, nonlinearity))
         self._jobs[0].first_piece = 1  # packs V and U
 

@@ -1,8 +1,8 @@
-// Plain C interface of the recurrence kernel: raw pointers, no headers of torch or Python.
+// Plain C interface of the recurrence kernels: raw pointers, no headers of torch or Python.
 #pragma once
 #include <cstdint>
 
-enum { KREISS_INTERFACE = 2 };  // counted up with every change below; kernel.py takes no library with another number
+enum { KREISS_INTERFACE = 3 };  // counted up with every change below; kernel.py takes no library with another number
 
 // CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
 enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
@@ -36,9 +36,11 @@ struct kreiss_pass {
   void* grad_bias;             // backward: out, gradient of the bias (n), or null
 };
 
-struct kreiss_kernel {
-  void (*run_rows)(const kreiss_pass*, int64_t first, int64_t rows, int64_t thread);
-  void (*prepare)(const kreiss_pass*);
-  void (*gather)(const kreiss_pass*, int64_t threads);
-  int vector_bytes;
+// One recurrence compiled for one instruction set. A pass is a struct of its own, such as kreiss_pass.
+struct kreiss_recurrence {
+  void (*run_rows)(const void* pass, int64_t first, int64_t rows, int64_t thread);
+  void (*prepare)(const void* pass);
+  void (*gather)(const void* pass, int64_t threads);
 };
+#define KREISS_PASTE(isa, name) isa##_##name
+#define KREISS_NAMED(isa, name) KREISS_PASTE(isa, name)  // KREISS_NAMED(KREISS_ISA, plain) is kreiss_avx2_plain

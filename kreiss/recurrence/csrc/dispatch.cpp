@@ -11,20 +11,24 @@
 
 #include "kernel.h"
 
+#define KREISS_DECLARE(isa) extern const kreiss_recurrence KREISS_NAMED(isa, plain)
 extern "C" {
-extern const kreiss_kernel kreiss_generic;
+KREISS_DECLARE(kreiss_generic);
 #if defined(KREISS_X86)
-extern const kreiss_kernel kreiss_avx2;
-extern const kreiss_kernel kreiss_avx512;
+KREISS_DECLARE(kreiss_avx2);
+KREISS_DECLARE(kreiss_avx512);
 #endif
 }
 
 namespace {
 
+// Every recurrence, for one instruction set
 struct Choice {
   const char* name;
-  const kreiss_kernel* kernel;
+  int vector_bytes;
+  const kreiss_recurrence* plain;
 };
+#define KREISS_CHOICE(name, bytes, isa) Choice{name, bytes, &KREISS_NAMED(isa, plain)}
 
 #if defined(__aarch64__)
 constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
@@ -32,13 +36,18 @@ constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
 constexpr const char* kPlain = "generic";
 #endif
 
+const Choice kGeneric = KREISS_CHOICE(kPlain, 16, kreiss_generic);
+#if defined(KREISS_X86)
+const Choice kAvx2 = KREISS_CHOICE("avx2", 32, kreiss_avx2), kAvx512 = KREISS_CHOICE("avx512", 64, kreiss_avx512);
+#endif
+
 Choice best() {
 #if defined(KREISS_X86)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return {"avx512", &kreiss_avx512};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"avx2", &kreiss_avx2};
+  if (__builtin_cpu_supports("avx512f")) return kAvx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return kAvx2;
 #endif
-  return {kPlain, &kreiss_generic};
+  return kGeneric;
 }
 
 Choice chosen = best();
@@ -53,14 +62,14 @@ thread_number_fn team_size = nullptr;
 pid_t team_owner = 0;  // threads do not survive a fork: a child must not wait for its parent's team
 
 struct Job {
-  const kreiss_pass* pass;
-  int64_t threads;
+  const kreiss_recurrence* recurrence;
+  const void* pass;
+  int64_t batch, threads;
 };
 
 void run_share(const Job& job, int64_t thread) {
-  const int64_t batch = job.pass->batch;
-  const int64_t first = batch * thread / job.threads, last = batch * (thread + 1) / job.threads;
-  if (last > first) chosen.kernel->run_rows(job.pass, first, last - first, thread);
+  const int64_t first = job.batch * thread / job.threads, last = job.batch * (thread + 1) / job.threads;
+  if (last > first) job.recurrence->run_rows(job.pass, first, last - first, thread);
 }
 
 void team_member(void* data) {
@@ -82,6 +91,8 @@ void run(const Job& job) {
   }
 }
 
+int64_t within(int64_t threads, int64_t batch) { return threads < 1 ? 1 : threads > batch ? batch : threads; }
+
 }  // namespace
 
 extern "C" {
@@ -92,13 +103,12 @@ __attribute__((visibility("default"))) const char* kreiss_isa() { return chosen.
 
 // Take another instruction set that this machine supports, for tests; returns 0 if it does not.
 __attribute__((visibility("default"))) int kreiss_use_isa(int vector_bytes) {
-  Choice top = best();
-  if (vector_bytes > top.kernel->vector_bytes) return 0;
+  if (vector_bytes > best().vector_bytes) return 0;
 #if defined(KREISS_X86)
-  if (vector_bytes == 64) { chosen = {"avx512", &kreiss_avx512}; return 1; }
-  if (vector_bytes == 32) { chosen = {"avx2", &kreiss_avx2}; return 1; }
+  if (vector_bytes == 64) { chosen = kAvx512; return 1; }
+  if (vector_bytes == 32) { chosen = kAvx2; return 1; }
 #endif
-  if (vector_bytes == 16) { chosen = {kPlain, &kreiss_generic}; return 1; }
+  if (vector_bytes == 16) { chosen = kGeneric; return 1; }
   return 0;
 }
 
@@ -112,7 +122,7 @@ __attribute__((visibility("default"))) void kreiss_use_team(void* parallel, void
 
 // Numbers needed for a packed (depth, n) matrix.
 __attribute__((visibility("default"))) int64_t kreiss_packed_size(int is_double, int64_t depth, int64_t n) {
-  const int64_t panel = 2 * chosen.kernel->vector_bytes / (is_double ? 8 : 4);
+  const int64_t panel = 2 * chosen.vector_bytes / (is_double ? 8 : 4);
   return (n + panel - 1) / panel * panel * depth;
 }
 
@@ -133,13 +143,10 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   if (pass->symbols)
     for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
       if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
-  if (threads > pass->batch) threads = pass->batch;
-  if (threads < 1) threads = 1;
-  Job job = {pass, threads};
-  if (pass->first_piece) chosen.kernel->prepare(pass);
+  Job job = {chosen.plain, pass, pass->batch, within(threads, pass->batch)};
+  if (pass->first_piece) chosen.plain->prepare(pass);
   run(job);
-  if (pass->last_piece && pass->sums) chosen.kernel->gather(pass, threads);
+  if (pass->last_piece && pass->sums) chosen.plain->gather(pass, job.threads);
   return 0;
 }
 }
-

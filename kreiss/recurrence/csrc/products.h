@@ -1,0 +1,170 @@
+// Products of the rows of a batch with a packed matrix, one time step at a time.
+//
+// A matrix is packed once per pass into panels of two vectors; a register tile is up to six rows by one panel, or up to
+// three rows by several panels when there are few rows. Sums run over blocks of K so that a panel block stays in the
+// first-level cache.
+#pragma once
+#include "vectors.h"
+
+namespace {
+
+// acc[r][panel p] += Σ_k a[r][k]·panel_p[k] for k in [0, depth); R rows, P panels side by side.
+template <class T, int R, int P>
+KREISS_INLINE void multiply(typename Lanes<T>::V (&acc)[R][2 * P], const T* a, int64_t lda, const T* packed,
+                     int64_t panel_stride, int64_t depth) {
+  typedef typename Lanes<T>::V V;
+  for (int64_t k = 0; k < depth; ++k) {
+    V v[2 * P];
+    for (int p = 0; p < P; ++p)
+      for (int j = 0; j < 2; ++j) v[2 * p + j] = load<T>(packed + p * panel_stride + k * kPanel<T> + j * kWidth<T>);
+    for (int r = 0; r < R; ++r) {
+      const T x = a[r * lda + k];
+      for (int j = 0; j < 2 * P; ++j) acc[r][j] += x * v[j];
+    }
+  }
+}
+
+// R rows by P panels of one step, over [k, end) of the sum. A step says what sums start from and what becomes of them.
+template <class Step, int R, int P>
+inline void tile(const Step& step, int64_t row, int64_t panel, int64_t k, int64_t end) {
+  typedef typename Step::Number T;
+  typedef typename Lanes<T>::V V;
+  const int64_t n = step.n, first = panel * kPanel<T>, stride = n * kPanel<T>;
+  V acc[R][2 * P];
+  for (int r = 0; r < R; ++r)
+    for (int j = 0; j < 2 * P; ++j) {
+      const int64_t column = first + j * kWidth<T>, left = n - column;
+      acc[r][j] = left <= 0 ? V{} : k ? get<T>(step.partial + (row + r) * n + column, left) : step.start(row + r, column, left);
+    }
+  if (end == n)  // what the end needs comes from memory while the sums are made
+    for (int r = 0; r < R; ++r)
+      for (int p = 0; p < P; ++p) step.fetch((row + r) * n + first + p * kPanel<T>);
+  if constexpr (Step::kHasInputs)
+    if (!k && step.x)
+      multiply<T, R, P>(acc, step.x + row * step.inputs, step.inputs, step.packed_inputs + panel * step.inputs * kPanel<T>,
+                        step.inputs * kPanel<T>, step.inputs);
+  if (step.from)
+    multiply<T, R, P>(acc, step.from + row * n + k, n, step.packed + panel * stride + k * kPanel<T>, stride, end - k);
+  for (int j = 0; j < 2 * P; ++j) {
+    const int64_t column = first + j * kWidth<T>, left = n - column;
+    if (left <= 0) break;
+    if (end < n) {
+      for (int r = 0; r < R; ++r) put<T>(step.partial + (row + r) * n + column, acc[r][j], left);
+    } else {
+      V sum = {};
+      for (int r = 0; r < R; ++r) sum += step.finish(row + r, column, left, acc[r][j]);
+      step.gather(column, left, sum);
+    }
+  }
+}
+
+template <class Step> inline void panel_rows(const Step& step, int64_t rows, int64_t panel, int64_t k, int64_t end) {
+  int64_t r = 0;
+  for (; r + 6 <= rows; r += 6) tile<Step, 6, 1>(step, r, panel, k, end);
+  switch (rows - r) {
+    case 5: tile<Step, 5, 1>(step, r, panel, k, end); break;
+    case 4: tile<Step, 4, 1>(step, r, panel, k, end); break;
+    case 3: tile<Step, 3, 1>(step, r, panel, k, end); break;
+    case 2: tile<Step, 2, 1>(step, r, panel, k, end); break;
+    case 1: tile<Step, 1, 1>(step, r, panel, k, end); break;
+    default: break;
+  }
+}
+
+// Several panels at once for few rows: more independent sums to hide the latency of a multiply-add.
+template <class Step, int R, int P>
+inline int64_t wide(const Step& step, int64_t panels, int64_t k, int64_t end) {
+  int64_t panel = 0;
+  for (; panel + P <= panels; panel += P) tile<Step, R, P>(step, 0, panel, k, end);
+  return panel;
+}
+
+constexpr int64_t kBlockK = 512;
+
+// All rows of one step
+template <class Step> inline void product(const Step& step, int64_t rows) {
+  const int64_t n = step.n, width = kPanel<typename Step::Number>, panels = (n + width - 1) / width;
+  const int64_t block = step.from ? kBlockK : n;
+  for (int64_t k = 0; k < n; k += block) {
+    const int64_t end = k + block < n ? k + block : n;
+    int64_t panel = 0;
+    if (rows == 1) panel = wide<Step, 1, 4>(step, panels, k, end);
+    if (rows == 2) panel = wide<Step, 2, 3>(step, panels, k, end);
+    if (rows == 3) panel = wide<Step, 3, 2>(step, panels, k, end);
+    for (; panel < panels; ++panel) panel_rows(step, rows, panel, k, end);
+  }
+}
+
+// out (+)= a·M for R rows and P panels, over `depth` rows of the packed matrix
+template <class T, int R, int P>
+inline void product_tile(const T* a, int64_t lda, const T* packed, int64_t stride, int64_t depth, T* out, int64_t ldo,
+                         int64_t left, bool add) {
+  typename Lanes<T>::V acc[R][2 * P] = {};
+  multiply<T, R, P>(acc, a, lda, packed, stride, depth);
+  for (int r = 0; r < R; ++r)
+    for (int j = 0; j < 2 * P && j * kWidth<T> < left; ++j) {
+      T* to = out + r * ldo + j * kWidth<T>;
+      const int64_t rest = left - j * kWidth<T>;
+      put<T>(to, add ? acc[r][j] + get<T>(to, rest) : acc[r][j], rest);
+    }
+}
+
+// out (rows, columns) = a (rows, depth)·M, or with `add` added to it; M (depth, columns) is packed
+template <class T>
+inline void multiply_rows(const T* a, int64_t lda, int64_t rows, const T* packed, int64_t depth, T* out, int64_t ldo,
+                          int64_t columns, bool add) {
+  const int64_t panels = (columns + kPanel<T> - 1) / kPanel<T>, stride = depth * kPanel<T>;
+  for (int64_t k = 0; k < depth; k += kBlockK, add = true) {
+    const int64_t part = depth - k < kBlockK ? depth - k : kBlockK;
+    for (int64_t panel = 0; panel < panels;) {
+      const T* m = packed + panel * stride + k * kPanel<T>;
+      T* to = out + panel * kPanel<T>;
+      const int64_t left = columns - panel * kPanel<T>;
+      if (rows == 1 && panel + 4 <= panels) {
+        product_tile<T, 1, 4>(a + k, lda, m, stride, part, to, ldo, left, add), panel += 4;
+      } else if (rows == 2 && panel + 3 <= panels) {
+        product_tile<T, 2, 3>(a + k, lda, m, stride, part, to, ldo, left, add), panel += 3;
+      } else {
+        int64_t r = 0;
+        for (; r + 6 <= rows; r += 6)
+          product_tile<T, 6, 1>(a + r * lda + k, lda, m, stride, part, to + r * ldo, ldo, left, add);
+        const T* rest = a + r * lda + k;
+        switch (rows - r) {
+          case 5: product_tile<T, 5, 1>(rest, lda, m, stride, part, to + r * ldo, ldo, left, add); break;
+          case 4: product_tile<T, 4, 1>(rest, lda, m, stride, part, to + r * ldo, ldo, left, add); break;
+          case 3: product_tile<T, 3, 1>(rest, lda, m, stride, part, to + r * ldo, ldo, left, add); break;
+          case 2: product_tile<T, 2, 1>(rest, lda, m, stride, part, to + r * ldo, ldo, left, add); break;
+          case 1: product_tile<T, 1, 1>(rest, lda, m, stride, part, to + r * ldo, ldo, left, add); break;
+          default: break;
+        }
+        ++panel;
+      }
+    }
+  }
+}
+
+// Panels of a (depth, n) matrix whose element (k, j) stands at v[k·k_stride + j·n_stride]
+template <class T> void pack(const T* v, int64_t depth, int64_t n, int64_t k_stride, int64_t n_stride, T* out) {
+  for (int64_t column = 0; column < n; column += kPanel<T>) {
+    const int64_t width = n - column < kPanel<T> ? n - column : kPanel<T>;
+    for (int64_t k = 0; k < depth; ++k, out += kPanel<T>) {
+      for (int64_t j = 0; j < width; ++j) out[j] = v[k * k_stride + (column + j) * n_stride];
+      for (int64_t j = width; j < kPanel<T>; ++j) out[j] = 0;
+    }
+  }
+}
+
+// to += x·row
+template <class T> inline void add_scaled(T* to, T x, const T* row, int64_t n) {
+  for (int64_t j = 0; j < n; j += kWidth<T>) put<T>(to + j, get<T>(to + j, n - j) + x * get<T>(row + j, n - j), n - j);
+}
+
+// The state of a row past its end: what it was, or 0 before the first step
+template <class T> inline void hold(T* to, const T* from, int64_t n) {
+  if (from)
+    std::memcpy(to, from, (size_t)n * sizeof(T));
+  else
+    std::memset(to, 0, (size_t)n * sizeof(T));
+}
+
+}  // namespace
