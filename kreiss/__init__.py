@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kreiss import experiments as experiments
     from kreiss import layers as layers
     from kreiss import linalg as linalg
+    from kreiss import memory as memory
     from kreiss import networks as networks
     from kreiss import optim as optim
     from kreiss import recurrence as recurrence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kreiss.errors import InputError as InputError
     from kreiss.errors import MissingExtra as MissingExtra
     from kreiss.layers import *  # noqa: F403
+    from kreiss.memory import *  # noqa: F403
     from kreiss.networks import *  # noqa: F403
     from kreiss.optim import *  # noqa: F403
     from kreiss.sets import *  # noqa: F403
@@ -42,6 +44,7 @@ _NAMES = {
         "ComplexNNRNN", "ExpRNN", "FullURNN", "GatedNNRNN", "Henaff", "OrthRNN", "RecurrentLayer", "ScoRNN", "ScuRNN",
         "SpectralRNN", "Stream",
     ],
+    "memory": ["MemLSTM", "MemRNN", "RelLSTM", "RelRNN"],
     "networks": ["NETWORKS", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save"],
     "optim": [
         "Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles", "soft_orthogonality",
@@ -54,8 +57,8 @@ _NAMES = {
 }  # fmt: skip
 _HOME = {name: room for room, names in _NAMES.items() for name in names}
 _ROOMS = (
-    "analysis", "bench", "catalogue", "contracts", "errors", "experiments", "layers", "linalg", "networks", "optim",
-    "recurrence", "report", "sets", "storage", "studies", "tasks", "training",
+    "analysis", "bench", "catalogue", "contracts", "errors", "experiments", "layers", "linalg", "memory", "networks",
+    "optim", "recurrence", "report", "sets", "storage", "studies", "tasks", "training",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers see the imports above

@@ -77,6 +77,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
 
     elman = True  # whether a step is h ← φ(V h + U x; b), as in torch.nn.RNN, so that the kernel applies
     reals = 1  # real numbers per unit of the state; two in complex layers
+    blocks = 1  # rows of U, V and b per number of the state; four in an LSTM
     nonlinearities: tuple[str, ...] = REAL_NONLINEARITIES
 
     def __init__(
@@ -127,7 +128,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         for suffix, wide in self._input_shapes().items():
             shapes[f"weight_ih_{suffix}"] = wide
             shapes |= zip(self._free_names(suffix), self._set(suffix).shapes, strict=True)
-            shapes |= {f"{name}_{suffix}": (self.hidden_size * per_unit,) for name in self._bias_names}
+            shapes |= {f"{name}_{suffix}": (self.blocks * self.hidden_size * per_unit,) for name in self._bias_names}
         check_tensors_fit(shapes.values(), device, dtype)
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -137,7 +138,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         """The shape of U for each layer and direction, by suffix."""
         above = self.state_size * (2 if self.bidirectional else 1)
         widths = {suffix: self.input_size if suffix.startswith("l0") else above for suffix, _ in self._cells()}
-        return {suffix: (self.state_size, width) for suffix, width in widths.items()}
+        return {suffix: (self.blocks * self.state_size, width) for suffix, width in widths.items()}
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -340,7 +341,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         """A copy for inference and export: each V computed once and stored as a plain matrix."""
         frozen = copy.deepcopy(self)
         for suffix, _ in self._cells():
-            frozen._install(suffix, Free(self.state_size), (self.recurrent_matrix(suffix),))
+            frozen._install(suffix, Free(self.state_size, self.blocks), (self.recurrent_matrix(suffix),))
         return frozen.requires_grad_(False).eval()
 
     @classmethod

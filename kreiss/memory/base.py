@@ -1,0 +1,266 @@
+"""Layers that attend to their own past states."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from kreiss.errors import InputError, check_name, check_size
+from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
+from kreiss.layers.contract.checks import autocast_is_on, check_tensors_fit, checked_number
+from kreiss.memory.record import AttentionRecord
+from kreiss.memory.screening import Screening
+from kreiss.recurrence.memory import Kind, State, Weights, empty_state, run_memory
+from kreiss.sets import SETS, Free, Set
+
+ATTENTION = ("attention_query", "attention_key", "attention_score")
+COMPLEX = ("ComplexSchur", "Unitary", "Stacked")  # sets of other sizes
+
+
+class AttentiveLayer(RecurrentLayer):
+    """h_t from (x_t, s_{t−1}), where s_{t−1} = m (h_{t−1} + Σ α_i h_i) adds what attention reads from past states.
+
+    e_i = vᵀ tanh(V_a q + U_a h_i), α = softmax(e); the query q is s of the step before.
+
+    Symbols::
+
+        V    weight_hh_l{k}               V_a  attention_query_l{k} (N, N)      m  mixing
+        U    weight_ih_l{k}               U_a  attention_key_l{k} (N, N)
+        b    bias_l{k}                    v    attention_score_l{k} (N,)
+
+    Args:
+        short: ν, states of the short-term memory; None attends to all states.
+        relevant: ρ, screened states kept at most.
+        mixing: m.
+        screening: rule by which states are kept, or None.
+        recurrent: the set of V: a set of matrices, or the name of one.
+        carry_memory: whether the memory is carried from one window of a long sequence to the next in training, or
+            cleared; h, and c of an LSTM, are carried in any case.
+        others: see `kreiss.layers.contract.base.RecurrentLayer`.
+    """
+
+    elman = False
+    lstm = False
+    state: State
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        short: int | None,
+        relevant: int,
+        mixing: float,
+        screening: Screening | None,
+        nonlinearity: str,
+        recurrent: str | Set,
+        init: str | None,
+        carry_memory: bool,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        self.short = None if short is None else check_size("short", short)
+        self.relevant = check_size("relevant", relevant) if short is not None else 0
+        self.mixing = _positive("mixing", mixing)
+        self.carry_memory = bool(carry_memory)
+        self.rule = screening
+        make_set, name = _maker(recurrent, check_size("hidden_size", hidden_size), self.blocks)
+        if isinstance(recurrent, Set):  # recorded by name: a file holds the sets themselves too
+            self.__dict__["config"]["recurrent"] = name
+            self.__dict__["unrecorded"] = tuple(key for key in self.unrecorded if key != "recurrent")
+        super().__init__(
+            input_size, hidden_size, num_layers, make_set=make_set, nonlinearity=nonlinearity, init=init, **options
+        )
+
+    # ------------------------------------------------------------ parameters
+
+    def _allocate(self, device: torch.device, dtype: torch.dtype) -> None:
+        n = self.hidden_size
+        check_tensors_fit([(2 * n, n) for _ in self._cells()], device, dtype)
+        super()._allocate(device, dtype)
+        gate = ("screening",) if self.rule is not None and self.rule.learned else ()
+        for suffix, _ in self._cells():
+            for name, shape in zip((*ATTENTION, *gate), ((n, n), (n, n), (n,), (n,)), strict=False):
+                tensor = torch.empty(shape, device=device, dtype=dtype)
+                self.register_parameter(f"{name}_{suffix}", nn.Parameter(tensor))
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """As for every layer; V_a and U_a ~ U(±1/√N), v Glorot normal; gates of an LSTM Glorot normal together."""
+        super().reset_parameters(generator)
+        if self.weight_ih_l0.is_meta:
+            return
+        n = self.hidden_size
+        for suffix, _ in self._cells():
+            if self.lstm:
+                self._reset_gates(suffix, generator)
+            for name in ("attention_query", "attention_key"):
+                _draw(getattr(self, f"{name}_{suffix}"), torch.rand, generator, 2 * n**-0.5, -(n**-0.5))
+            _draw(getattr(self, f"attention_score_{suffix}"), torch.randn, generator, (2 / (n + 1)) ** 0.5)
+            if hasattr(self, f"screening_{suffix}"):
+                _draw(getattr(self, f"screening_{suffix}"), torch.randn, generator, n**-0.5)
+
+    def _reset_gates(self, suffix: str, generator: torch.Generator | None) -> None:
+        """Each gate is one matrix [U, V] (N, I + N), Glorot normal."""
+        u, v = getattr(self, f"weight_ih_{suffix}"), getattr(self, f"weight_hh_{suffix}")
+        deviation = (2 / (2 * self.hidden_size + u.shape[1])) ** 0.5
+        for weight in (u, v):
+            _draw(weight, torch.randn, generator, deviation)
+
+    # ------------------------------------------------------------ running
+
+    def _kind(self) -> Kind:
+        return Kind(self.lstm, self.nonlinearity, self.mixing, self.rule)
+
+    def _weights(self, suffix: str) -> Weights:
+        threshold = getattr(self, f"bias_{suffix}", None) if self.nonlinearity == "modrelu" else None
+        query, key, score = (getattr(self, f"{name}_{suffix}") for name in ATTENTION)
+        gate = getattr(self, f"screening_{suffix}", None)
+        return Weights(self.recurrent_matrix(suffix), query, key, score, threshold, gate)
+
+    def _run_cell(
+        self, suffix: str, x: Tensor, h0: State | None, lengths: Tensor | None, backwards: bool
+    ) -> tuple[Tensor, State]:
+        x = _turned(x, lengths) if backwards else x
+        out, last, _ = self._attend(suffix, x, h0, lengths)
+        return _turned(out, lengths) if backwards else out, last
+
+    def _attend(
+        self, suffix: str, x: Tensor, state: State | None, lengths: Tensor | None, keep: bool = False
+    ) -> tuple[Tensor, State, Any]:
+        weight, weights = getattr(self, f"weight_ih_{suffix}"), self._weights(suffix)
+        bias = None if weights.threshold is not None else getattr(self, f"bias_{suffix}", None)
+        if state is None:
+            like = x if x.is_floating_point() else weight
+            state = empty_state(like, (x.shape[1],), self.hidden_size, self.lstm, self.short, self.relevant)
+        return run_memory(x, weight, bias, weights, state, self._kind(), lengths, keep=keep)
+
+    def _last_state(self, suffix: str, x: Tensor, h0: Any, lengths: Tensor | None, backwards: bool) -> State:
+        return self._run_cell(suffix, x, h0, lengths, backwards)[1]
+
+    # ------------------------------------------------------------ states
+
+    def init_state(self, batch_size: int | None = None) -> State:
+        """The state before the first step, for `batch_size` sequences or for one unbatched sequence."""
+        if batch_size is not None:
+            check_size("batch_size", batch_size, 0)
+        leading = self._leading(batch_size)
+        like, per_sequence = self.weight_ih_l0, (self.short or 0) + self.relevant + 3
+        check_tensors_fit([(*leading, per_sequence, self.hidden_size)], like.device, like.dtype, what="the state")
+        return empty_state(like, leading, self.hidden_size, self.lstm, self.short, self.relevant)
+
+    def _check_state(self, hx: Any, batch_size: int | None, x: Tensor) -> None:
+        if hx is None:
+            return
+        expected = empty_state(
+            x.new_empty(0, dtype=self.weight_ih_l0.dtype), self._leading(batch_size), self.hidden_size, self.lstm,
+            self.short, self.relevant,
+        )  # fmt: skip
+        if type(hx) is not type(expected):
+            raise TypeError(
+                f"`hx` must be a {type(expected).__name__}, the state of this layer; got {type(hx).__name__}. "
+                "Pass the state of an earlier call, or init_state(batch_size)."
+            )
+        for name, part, like in zip(hx._fields, hx, expected, strict=True):
+            self._check_part(name, part, like)
+
+    def _leading(self, batch_size: int | None) -> tuple[int, ...]:
+        cells = self.num_layers * (2 if self.bidirectional else 1)
+        return (cells,) if batch_size is None else (cells, batch_size)
+
+    def _check_part(self, name: str, part: object, like: Tensor) -> None:
+        """Raise unless `part` is a tensor like that of an empty state; a full memory may be of any length."""
+        shape = tuple(part.shape) if isinstance(part, Tensor) else ()
+        fits = len(shape) == like.dim() and all(
+            shape[place] == like.shape[place] for place in range(like.dim()) if self._is_fixed(name, like, place)
+        )
+        if not isinstance(part, Tensor) or not fits:
+            raise InputError(
+                f"`hx.{name}` must be of shape {tuple(like.shape)} for this layer and input; got {shape}. "
+                "Pass the state of a layer with the same configuration, or init_state(batch_size)."
+            )
+        if part.dtype != like.dtype and not autocast_is_on(part.device):
+            raise InputError(f"`hx.{name}` must be {like.dtype}; got {part.dtype}. Convert it with .to(...).")
+        if part.device != self.weight_ih_l0.device:
+            raise InputError(f"`hx.{name}` must be on {self.weight_ih_l0.device}; got {part.device}. Move it.")
+
+    def _is_fixed(self, name: str, like: Tensor, place: int) -> bool:
+        """Whether this dimension of a part of the state is the same in all states."""
+        grows = self.short is None and name in ("memory", "times")
+        return not grows or place != (like.dim() - 2 if name == "memory" else like.dim() - 1)
+
+    def cleared(self, state: State) -> State:
+        """The state with an empty memory: h, and c of an LSTM, stay."""
+        empty = empty_state(
+            state.h, tuple(state.h.shape[:-1]), self.hidden_size, self.lstm, self.short, self.relevant
+        )  # fmt: skip
+        kept = {name: getattr(state, name) for name in ("h", "c") if name in state._fields}
+        return empty._replace(**kept)
+
+    def carried(self, state: State) -> State:
+        """What the next window of a long sequence starts from: see `carry_memory`."""
+        return state if self.carry_memory else self.cleared(state)
+
+    # ------------------------------------------------------------ what was read
+
+    @torch.no_grad()
+    def attention(self, input: Tensor, hx: State | None = None, *, layer: int = 0) -> AttentionRecord:
+        """What every step of one layer read from memory.
+
+        Args:
+            input, hx: as for `forward`.
+            layer: which of the stacked layers, from 0.
+        """
+        if self.bidirectional:
+            raise InputError(
+                "`attention` needs a unidirectional layer; got bidirectional=True. Make a layer of one direction."
+            )
+        check_name("layer", layer, range(self.num_layers))  # type: ignore[arg-type]
+        x, state, _ = self._prepared(input, hx)
+        for k in range(layer + 1):
+            part = None if state is None else type(state)(*(tensor[k] for tensor in state))
+            x, _, reads = self._attend(f"l{k}", x, part, None, keep=k == layer)
+        return AttentionRecord.of(reads, x, 0 if state is None else state.steps[layer], self.relevant)
+
+
+def _positive(name: str, value: float) -> float:
+    number = checked_number(name, value)
+    if number <= 0:
+        raise InputError(f"`{name}` must be positive; got {name}={value}. Pass 0.5, or 1 for a plain sum.")
+    return number
+
+
+def _maker(recurrent: str | Set, n: int, blocks: int) -> tuple[Callable[[], Set], str]:
+    """A function that makes the set of V for each cell, and the set's name."""
+    if isinstance(recurrent, Set):
+        if recurrent.n != n:
+            raise InputError(
+                f"`recurrent` must hold {n}×{n} matrices, as hidden_size={n}; got {recurrent.n}×{recurrent.n}. "
+                f"Make the set with n={n}."
+            )
+        return (lambda: copy.deepcopy(recurrent)), type(recurrent).__name__.lower()
+    names = {name.lower(): cls for name, cls in SETS.items() if name not in COMPLEX}
+    check_name("set of matrices", recurrent, names)
+    if recurrent == "free":
+        return (lambda: Free(n, blocks)), recurrent
+    return (lambda: names[recurrent](n)), recurrent
+
+
+def _draw(
+    tensor: Tensor, draw: Callable[..., Tensor], generator: torch.Generator | None, scale: float, shift: float = 0.0
+) -> None:
+    """Fill with random numbers drawn on the CPU in float64, the same for every dtype and device."""
+    tensor.copy_(scale * draw(tensor.shape, generator=generator, dtype=torch.float64, device="cpu") + shift)
+
+
+def _turned(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Every sequence (T, B, …) from its end to its start; what is behind the end stays there."""
+    if lengths is None:
+        return x.flip(0)
+    steps = torch.arange(len(x), device=x.device).unsqueeze(-1)
+    places = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    return x[places, torch.arange(x.shape[1], device=x.device)]
