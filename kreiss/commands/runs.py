@@ -65,7 +65,7 @@ def _row(path: Path) -> dict[str, Any]:
     settings, status = _settings(path), read_status(path)
     row: dict[str, Any] = {
         "run": str(path), "task": settings.get("task.name"), "model": settings.get("model.name"),
-        "state": status["state"], "update": f"{status['update']}/{settings.get('steps', '?')}",
+        "state": "solved" if status.get("cause") == "solved" else status["state"], "update": f"{status['update']}/{settings.get('steps', '?')}",
     }  # fmt: skip
     for split in ("valid", "test"):
         last = [record for record in history(path, METRICS).records if record.get("split") == split]

@@ -15,12 +15,12 @@ from kreiss.studies import worker
 from kreiss.studies.jobs import differences, keys_of
 from kreiss.studies.results import Record
 from kreiss.tasks import TASKS
+from kreiss.tasks.base import HIGHER
 from kreiss.training.record import read_config
 
 MOST_SEEDS = 10  # per row
 NEAR = 2.0  # standard errors within which numbers agree
 NOT_RUN = "not run"
-HIGHER = ("accuracy", "segsnr", "stoi", "pesq")  # metrics that are better when higher
 SOLVED = 0.99  # accuracy from which a recall task counts as solved
 
 
