@@ -225,8 +225,8 @@ class Supervised(Learner):
         shape = checkpoint.flat_state(self._whole_state(), states)
         content = {
             "updates": self.updates, "best": self.best, "stale": self.stale, "latest": self.latest,
-            "window": self.window, "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers, "random": random_numbers,
-            "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
+            "window": self.window, "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers,
+            "random": random_numbers, "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }  # fmt: skip
         return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors | states, content
