@@ -72,7 +72,7 @@ def _recorded(models: Sequence[str], known: dict[str, Record]) -> Iterator[tuple
         for scale in entry.scales:
             comparison = compare(entry, scale, known)
             for line in comparison.lines:
-                if line.row.settings["model"] in models and line.runs and line.runs[0]["key"] not in seen:
+                if line.row.settings.get("model") in models and line.runs and line.runs[0]["key"] not in seen:
                     seen.add(line.runs[0]["key"])
                     yield comparison, line
 
