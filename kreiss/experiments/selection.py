@@ -70,7 +70,7 @@ SELECTIVE_ROWS = (
 
 EXPERIMENTS = (
     Experiment(
-        "004/screening", THESIS, "thesis, §4.8, proposed there", "Denoise, T = 100: which states a RelRNN keeps",
+        "004/screening", THESIS, "§4.8, proposed there", "Denoise, T = 100: which states a RelRNN keeps",
         "accuracy", SCREENING_ROWS, SCALES, seeds=3,
         note="Not in the thesis, which proposes surprise and a learned rule and tries neither. ν = 3, so that the "
         "short buffer hardly helps; with ρ = 10 there is a place for every symbol, with ρ = 5 for half of them, and "

@@ -73,8 +73,8 @@ class Line:
     @property
     def solved(self) -> float | None:
         """The mean number of updates after which runs were solved and stopped, if all were."""
-        updates = [run.get("solved") for run in self.runs]
-        return None if None in updates or not updates else statistics.fmean(updates)
+        updates = [run["solved"] for run in self.runs if "solved" in run]
+        return statistics.fmean(updates) if updates and len(updates) == len(self.runs) else None
 
     def ends(self, name: str) -> float | None:
         """The mean over runs of a test metric or a spectral number."""
@@ -175,7 +175,7 @@ def _pairs(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
 def verdict(line: Line, comparison: Comparison) -> str:
     """A short verdict on the numbers of a row."""
     if not line.runs:
-        return QUOTED if line.row.quoted else NOT_RUN
+        return QUOTED if line.row.quoted and line.row.published else NOT_RUN
     if line.mean is None:
         return "failed"
     if line.published is not None and not line.scaled:

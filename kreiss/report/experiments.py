@@ -12,11 +12,11 @@ from typing import Any
 from kreiss.networks.saving import BEST
 from kreiss.report import page, tables
 from kreiss.report.comparison import Comparison, Line
+from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
-from kreiss.report.style import COLOURS, GREY, canvas, mosaic, style
+from kreiss.report.style import GREY, canvas, mosaic, style
 from kreiss.studies.results import Record
 
-LINES = ("-", "--", ":", "-.")
 STRUCTURED = ("nnrnn",)  # networks whose learned Schur form is plotted
 
 
@@ -126,7 +126,7 @@ def curves(comparison: Comparison, lines: Sequence[Line]) -> Any:
     """Learning curves with bands, and the baseline; in a panel for each column if the experiment says so."""
     metric = _curve_metric(comparison)
     columns = list(dict.fromkeys(line.row.columns for line in lines)) if comparison.made.panels else []
-    groups = {column: [line for line in lines if line.row.columns == column] for column in columns} or {(): lines}
+    groups = {column: [line for line in lines if line.row.columns == column] for column in columns} or {(): [*lines]}
     figure, axes = canvas(len(groups), size=(8.0, 4.2 if len(groups) == 1 else 3.0 * len(groups)), squeeze=False)
     with style():
         for panel, (column, some) in zip(axes[:, 0], groups.items(), strict=True):
@@ -138,10 +138,9 @@ def curves(comparison: Comparison, lines: Sequence[Line]) -> Any:
 def _panel(axes: Any, lines: Sequence[Line], metric: str, comparison: Comparison) -> None:
     for number, line in enumerate(lines):
         updates, means, errors = band(line.runs, metric)
-        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number // len(COLOURS) % len(LINES)]}
-        axes.plot(updates, means, label=line.row.label + _which(line), **look)
+        axes.plot(updates, means, label=line.row.label + _which(line), **look(number))
         low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
-        axes.fill_between(updates, low, high, color=look["color"], alpha=SHADE, linewidth=0)
+        axes.fill_between(updates, low, high, color=look(number)["color"], alpha=SHADE, linewidth=0)
     baselines = {line.baseline(metric) for line in lines} - {None}
     if len(baselines) == 1 and metric == comparison.made.metric:
         axes.axhline(baselines.pop(), color=GREY, linestyle="--", linewidth=1, label="without memory")
