@@ -142,10 +142,10 @@ def _compared(name: str, paths: dict[str, str], train: bool) -> tuple[Settings, 
 
     if name in RECORDED:
         metric = RECORDED[name][0]
-        given = {label: _curve(read_records(Path(path)), metric) for label, path in paths.items()}
+        given = {label: _curve(read_records(_run(path)), metric) for label, path in paths.items()}
         return (given, "") if given else _learned(*RECORDED[name])
     if name == "003/fig6":
-        records = {label: read_records(Path(path)) for label, path in paths.items()}
+        records = {label: read_records(_run(path)) for label, path in paths.items()}
         if train and not paths:
             records = {f"{40 - s} / {s}": trained("enrnn", **{"model.short": s}).records for s in SPLITS}
         return {label: _curve(rows) for label, rows in records.items()}, said("enrnn") if train and not paths else ""
@@ -154,6 +154,17 @@ def _compared(name: str, paths: dict[str, str], train: bool) -> tuple[Settings, 
             "gradients", "characters of Shakespeare"
         )
     return {label: _gradients_of(path) for label, path in paths.items()}, ""
+
+
+def _run(path: str) -> Path:
+    """The folder of a run, which must be one: without records a curve would be empty."""
+    from kreiss.training.record import is_run
+
+    if not is_run(Path(path)):
+        raise InputError(
+            f"curves must be of runs; got {path}, which is no folder of a run. `kreiss runs ls` lists runs."
+        )
+    return Path(path)
 
 
 def _curve(records: list[Settings], metric: str = "loss") -> tuple[list[int], list[float]]:
