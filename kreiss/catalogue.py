@@ -152,6 +152,39 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
         "title": "Learning Phrase Representations using {RNN} Encoder--Decoder for Statistical Machine Translation",
         "booktitle": "Conference on Empirical Methods in Natural Language Processing", "year": "2014",
     }),
+    "kerg2020": ("inproceedings", {
+        "author": "Kerg, Giancarlo and Kanuparthi, Bhargav and Goyal, Anirudh and Goyette, Kyle and Bengio, Yoshua and "
+                  "Lajoie, Guillaume",
+        "title": "Untangling Tradeoffs between Recurrence and Self-Attention in Artificial Neural Networks",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2020",
+    }),
+    "kerg2022": ("phdthesis", {
+        "author": "Kerg, Giancarlo",
+        "title": "Inductive Biases for Efficient Information Transfer in Artificial Networks",
+        "school": "Universit{\\'e} de Montr{\\'e}al", "year": "2022",
+    }),
+    "ke2018": ("inproceedings", {
+        "author": "Ke, Nan Rosemary and Goyal, Anirudh and Bilaniuk, Olexa and Binas, Jonathan and Mozer, Michael C. "
+                  "and Pal, Chris and Bengio, Yoshua",
+        "title": "Sparse Attentive Backtracking: Temporal Credit Assignment through Reminding",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2018",
+    }),
+    "kanuparthi2019": ("inproceedings", {
+        "author": "Kanuparthi, Bhargav and Arpit, Devansh and Kerg, Giancarlo and Ke, Nan Rosemary and Mitliagkas, "
+                  "Ioannis and Bengio, Yoshua",
+        "title": "h-detach: Modifying the {LSTM} Gradient towards Better Optimization",
+        "booktitle": "International Conference on Learning Representations", "year": "2019",
+    }),
+    "bahdanau2015": ("inproceedings", {
+        "author": "Bahdanau, Dzmitry and Cho, Kyunghyun and Bengio, Yoshua",
+        "title": "Neural Machine Translation by Jointly Learning to Align and Translate",
+        "booktitle": "International Conference on Learning Representations", "year": "2015",
+    }),
+    "gu2023": ("article", {
+        "author": "Gu, Albert and Dao, Tri",
+        "title": "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
+        "journal": "arXiv preprint arXiv:2312.00752", "year": "2023",
+    }),
 }  # fmt: skip
 
 

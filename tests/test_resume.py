@@ -40,7 +40,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "lstm-dropout": {"model": "lstm", "layers": 2, "dropout": 0.3, "optimiser": "adamw", **STREAM},
     "lstm-cosine": {"model": "lstm", "schedule": "cosine", "schedule.warmup": 5, **COPY},
     "gru-momentum": {"model": "gru", "optimiser": "sgd", "optimiser.momentum": 0.9, "accumulate": 2, **STREAM},
-    "nnrnn-bf16": {"model": "nnrnn", "precision": "bf16", "patience": 9, **COPY},
+    "nnrnn-bf16": {"model": "nnrnn", "precision": "bf16", "patience": 9, "stop_at": -1.0, **COPY},
 }
 if "characters" in TASKS:
     RUNS |= {f"{name}-text": {"model": name, "embedding": 3, **TEXT} for name in ("nnrnn", "lstm")}
@@ -250,6 +250,26 @@ def test_a_finished_run_may_go_on_with_more_updates(stopped):
     fitting.resume(stopped, {"steps": 12}, show="quiet")
     assert read_status(stopped)["update"] == 12
     assert [record["update"] for record in read_records(stopped) if record.get("split") == "test"] == [12]
+
+
+def test_a_solved_run_says_so_and_goes_on_only_if_more_is_asked(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    settings = {"model": "nnrnn", **COPY, "steps": 80, "eval_every": 20}
+    start(settings, whole)
+    losses = [record["loss"] for record in read_records(whole) if record.get("split") == "valid"]
+    assert losses == sorted(losses, reverse=True)
+    start({**settings, "stop_at": losses[1]}, parts)
+    assert {name: read_status(parts)[name] for name in ("state", "cause", "update")} == {
+        "state": "finished", "cause": "solved", "update": 40,
+    }  # fmt: skip
+    fitting.resume(parts, {"steps": 90}, show="quiet")
+    assert read_status(parts)["update"] == 40
+    fitting.resume(parts, {"steps": 80, "stop_at": losses[2]}, show="quiet")
+    assert (read_status(parts)["update"], read_status(parts)["cause"]) == (60, "solved")
+    fitting.resume(parts, {"stop_at": None}, show="quiet")
+    assert (read_status(parts)["update"], read_status(parts)["cause"]) == (80, "")
+    (first, _), (second, _) = (remembered(folder / "last.safetensors") for folder in (whole, parts))
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):

@@ -168,6 +168,9 @@ def _show_row(name: str, scale: str) -> int:
     for text in (*row.columns, row.note, experiment.note):
         if text:
             print(f"- {text}")
+    if row.quoted:
+        print("\nQuoted from the paper; there are no settings to run it with.")
+        return 0
     print("\nSettings:")
     for key, value in experiment.settings(row, scale).items():
         print(f"  --{key.replace('_', '-')} {value}")

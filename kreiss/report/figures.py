@@ -14,7 +14,7 @@ import numpy as np
 
 from kreiss import analysis
 from kreiss.errors import InputError, check_name
-from kreiss.report import plots
+from kreiss.report import learning, plots
 from kreiss.report.style import COLOURS, INK, canvas, mosaic, style
 
 if TYPE_CHECKING:
@@ -285,6 +285,8 @@ GRADIENTS = PaperFigure(
     gradient_propagation, "gradients through time and training", {"runs": "name → GradientHistory, one per network"}
 )
 
+LEARNED = {"runs": "name → (updates, values), one per run; by default the recorded results of its experiment"}
+
 FIGURES: dict[str, PaperFigure] = {
     "001/fig1a": PaperFigure(form_of_theta, "the Schur form Θ(α, β, d) and its modes", {}),
     "001/fig1b": PaperFigure(transients_of_theta, "transients of Θ(α, β, 0)", {}),
@@ -306,4 +308,8 @@ FIGURES: dict[str, PaperFigure] = {
     ),
     "002/fig1": GRADIENTS,
     "thesis/appA-fig3": GRADIENTS,
+    "thesis/figB.2": PaperFigure(learning.losses, "copy and denoise: losses of all networks at six delays", LEARNED),
+    "thesis/figB.3": PaperFigure(learning.losses, "denoise: losses of LSTM at six delays", LEARNED),
+    "thesis/figB.4": PaperFigure(learning.losses, "denoise: losses of GORU at six delays", LEARNED),
+    "thesis/figB.6": PaperFigure(learning.accuracies, "permuted MNIST: validation accuracies", LEARNED),
 }

@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_no
 from torch.utils._pytree import tree_map
 
 from kreiss.contracts import Network
-from kreiss.errors import check_name, check_size
+from kreiss.errors import InputError, check_name, check_size
 from kreiss.optim import radius_penalty, rebase
 from kreiss.settings import Config
 from kreiss.tasks import Batch, Task
@@ -53,6 +53,7 @@ class Supervised(Learner):
         self.states: list[Any] = [None] * config.accumulate  # carried to the next batch, one for each piece
         self.best: float | None = None
         self.stale = 0  # evaluations since the best one
+        self.latest: dict[str, float] = {}  # the metric that may stop the run, at the last validation
         self.window: list[float] = [0.0, 0]  # sum and number of losses since the last record
 
     # ------------------------------------------------------------ updates
@@ -178,15 +179,35 @@ class Supervised(Learner):
         else:
             self.stale += 1
         self.schedule.observe(improved)
+        if self.config.stop_at is not None:
+            self._note(metrics)
         return improved
+
+    def _note(self, metrics: dict[str, float]) -> None:
+        """Keep the metric that may stop the run; all processes see that of the first."""
+        name = self.config.stop_metric or self.metric
+        if name not in metrics:
+            raise InputError(
+                f"`stop_metric` must be a metric of a validation; got {name!r}. Choose one of {', '.join(metrics)}."
+            )
+        value = self.processes.of_first(metrics[name])
+        self.latest = {} if math.isnan(value) else {name: value}
+
+    @property
+    def solved(self) -> bool:
+        """Whether the last validation has reached `stop_at`."""
+        name, wanted = self.config.stop_metric or self.metric, self.config.stop_at
+        if wanted is None or name not in self.latest:
+            return False
+        value = self.latest[name]
+        return value >= wanted if self.task.is_higher_better(name) else value <= wanted
 
     @property
     def done(self) -> bool:
-        """Whether all updates are made, or patience has run out."""
+        """Whether all updates are made, a validation was good enough, or patience has run out."""
         assert self.config.steps is not None
-        return self.updates >= self.config.steps or (
-            self.config.patience is not None and self.stale >= self.config.patience
-        )
+        impatient = self.config.patience is not None and self.stale >= self.config.patience
+        return self.updates >= self.config.steps or self.solved or impatient
 
     # ------------------------------------------------------------ state to resume from
 
@@ -203,9 +224,9 @@ class Supervised(Learner):
         states: dict[str, Tensor] = {}
         shape = checkpoint.flat_state(self._whole_state(), states)
         content = {
-            "updates": self.updates, "best": self.best, "stale": self.stale, "window": self.window,
-            "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers, "random": random_numbers,
-            "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
+            "updates": self.updates, "best": self.best, "stale": self.stale, "latest": self.latest,
+            "window": self.window, "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers,
+            "random": random_numbers, "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }  # fmt: skip
         return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors | states, content
@@ -217,6 +238,7 @@ class Supervised(Learner):
         self.schedule.restore(content["schedule"])
         self._share_state(checkpoint.full_state(content["state"], tensors))
         self.updates, self.best, self.stale = content["updates"], content["best"], content["stale"]
+        self.latest = content.get("latest", {})  # earlier versions had none
         self.window, self.seconds = content["window"], content["seconds"]
         self.guard.in_a_row, self.guard.skipped = content["in_a_row"], content["skipped"]
         if self.scaler is not None and content["scaler"] is not None:
