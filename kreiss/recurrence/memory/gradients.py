@@ -1,7 +1,7 @@
 """The backward pass of recurrences with memory, a few sequences of the batch at a time.
 
-So its own buffers stay small: gradients of h and of U_a h of every step, U_a h, and V_a q. The kernel leaves the products
-over all steps to torch: one sequence at a time, because a sequence of a time-major tensor is a matrix without a copy.
+So its own buffers stay small: gradients of h and of U_a h of every step, U_a h, and V_a q. Products over all steps are
+left to torch, one sequence at a time, because a sequence of a time-major tensor is a matrix without a copy.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ class Gradients:
 
     def _project(self, room: dict[str, Tensor], now: slice) -> None:
         """U_a of every key and V_a of every query."""
-        _, to_query, to_key, *_ = (weight.mT if weight is not None else None for weight in self.memory.weights[:3])
-        assert to_query is not None and to_key is not None
+        to_query, to_key = self.memory.weights.query.mT, self.memory.weights.key.mT
         keys, queries = room["keys"], room["queries"]
         for r, row in enumerate(range(now.start, now.stop)):
             torch.mm(self.states[:, row], to_key, out=keys[self.past :, r])
