@@ -112,7 +112,7 @@ class HDetach(LSTMLayer):
             raise InputError(
                 f"`rnn` must have no projection; got proj_size={rnn.proj_size}. Pass a torch.nn.LSTM without it."
             )
-        like = rnn.weight_ih_l0
+        like: Tensor = rnn.weight_ih_l0  # type: ignore[assignment]
         layer = cls(
             rnn.input_size, rnn.hidden_size, rnn.num_layers, bias=rnn.bias, batch_first=rnn.batch_first,
             dropout=rnn.dropout, bidirectional=rnn.bidirectional, device=like.device, dtype=like.dtype, **options,

@@ -3,8 +3,8 @@
     z_t = V h_{t−1} + u_t,   c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g),   h_t = σ(o) ⊙ tanh(c_t)
 
 Weights have torch's rows, i, f, g, o. Inside, z_t = (o, i, f, g): the three sigmoids are then one slice, and so are the
-three gates whose gradient comes through c. `run_lstm` chooses the path: a hand-written backward pass in eager code, plain
-autograd for other derivatives and for packed sequences, a scan under torch.export.
+three gates whose gradient comes through c. `run_lstm` chooses the path: a hand-written backward pass in eager code,
+plain autograd for other derivatives and for packed sequences, a scan under torch.export.
 """
 
 from __future__ import annotations

@@ -25,9 +25,7 @@ class LSTMLayer(RecurrentLayer):
     blocks = 4
     one_direction = ""  # why, as the end of a sentence
 
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Unpack[LayerOptions]
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Unpack[LayerOptions]) -> None:
         if options.get("bidirectional"):
             raise InputError(
                 f"{type(self).__name__} must run in one direction; got bidirectional=True, but {self.one_direction}. "
