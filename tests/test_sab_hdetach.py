@@ -112,7 +112,7 @@ def test_sab_is_its_transcription_in_outputs_reads_and_choices(path, options):
             exactly(weight[:filled], torch.tensor(list(expected.values()), **double))
             assert not weight[filled:].any()
     stored = [0, *range(layer.attend_every, 18, layer.attend_every)]
-    assert state.stored[0].tolist() == [stored] * 3
+    assert state.times[0].tolist() == [stored] * 3
     exactly(state.memory[0, :, 1:], out[[i - 1 for i in stored[1:]], :, :N].transpose(0, 1))
 
 
@@ -427,7 +427,7 @@ def test_wrong_states_are_refused():
     with pytest.raises(ValueError, match=r"`hx.c` must be torch.float64; got torch.float32"):
         layer(x, good._replace(c=good.c.float()))
     with pytest.raises(ValueError, match=r"must hold equally many states; got 1 and 2"):
-        layer(x, good._replace(stored=torch.zeros(1, 2, 2, dtype=torch.int64)))
+        layer(x, good._replace(times=torch.zeros(1, 2, 2, dtype=torch.int64)))
     detaching = hdetach()
     with pytest.raises(TypeError, match=r"`hx` must be a pair of Tensors"):
         detaching(x, torch.zeros(1, 2, N, **double))

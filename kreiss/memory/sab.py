@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import InputError, check_name, check_size
+from kreiss.errors import InputError, check_size
 from kreiss.layers.contract.base import LayerOptions
 from kreiss.layers.contract.checks import check_tensors_fit
 from kreiss.layers.contract.lstm import LSTMLayer
@@ -135,11 +135,11 @@ class SAB(LSTMLayer):
                 "Pass the state of an earlier call, or init_state(batch_size)."
             )
         expected = empty_sparse_state(self.weight_ih_l0.detach(), self._leading(batch_size), self.hidden_size)
-        check_parts(hx._fields, hx, expected, {"memory": -2, "stored": -1})
-        if hx.memory.shape[:-1] != hx.stored.shape:
+        check_parts(hx._fields, hx, expected, {"memory": -2, "times": -1})
+        if hx.memory.shape[:-1] != hx.times.shape:
             raise InputError(
-                f"`hx.memory` and `hx.stored` must hold equally many states; got {hx.memory.shape[-2]} and "
-                f"{hx.stored.shape[-1]}. Pass the state of an earlier call, or init_state(batch_size)."
+                f"`hx.memory` and `hx.times` must hold equally many states; got {hx.memory.shape[-2]} and "
+                f"{hx.times.shape[-1]}. Pass the state of an earlier call, or init_state(batch_size)."
             )
 
     def cleared(self, state: SparseState) -> SparseState:
@@ -160,7 +160,10 @@ class SAB(LSTMLayer):
             input, hx: as for `forward`.
             layer: which of the stacked layers, from 0.
         """
-        check_name("layer", layer, range(self.num_layers))  # type: ignore[arg-type]
+        if layer not in range(self.num_layers):
+            raise InputError(f"`layer` must be below num_layers={self.num_layers}; got layer={layer}. Count from 0.")
+        if not isinstance(input, Tensor):
+            raise TypeError(f"`input` must be a Tensor; got {type(input).__name__}. Pad packed sequences.")
         x, state, _ = self._prepared(input, hx)
         for k in range(layer + 1):
             part = None if state is None else SparseState(*(tensor[k] for tensor in state))

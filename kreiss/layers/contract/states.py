@@ -30,7 +30,8 @@ def check_parts(names: Iterable[str], hx: Iterable[Any], expected: Iterable[Tens
             raise InputError(
                 f"`hx.{name}` must be of shape {tuple(like.shape)} for this layer and input; got {got}. {REMEDY}"
             )
-        if part.dtype != like.dtype and not autocast_is_on(part.device):
+        same_sort = part.is_floating_point() == like.is_floating_point()
+        if part.dtype != like.dtype and not (same_sort and autocast_is_on(part.device)):
             raise InputError(f"`hx.{name}` must be {like.dtype}; got {part.dtype}. Convert it with .to(...).")
         if part.device != like.device:
             raise InputError(f"`hx.{name}` must be on {like.device}; got {part.device}. Move it with .to(...).")

@@ -52,7 +52,7 @@ def run_sparse(
 
 def _together(state: SparseState) -> bool:
     """Whether all sequences have seen equally many steps, so that they store and truncate at the same ones."""
-    return bool((state.steps == state.steps[:1]).all()) and bool((state.stored >= 0).all())
+    return bool((state.steps == state.steps[:1]).all()) and bool((state.times >= 0).all())
 
 
 def _run_fast(
@@ -61,8 +61,8 @@ def _run_fast(
     seen = int(state.steps[0]) if len(state.steps) else 0
     out, read, c, memory = SparseRecurrence.apply(u, matrix, score, state.h, state.c, state.memory, seen, schedule)
     new = torch.arange(seen // schedule.every + 1, (seen + len(u)) // schedule.every + 1, device=u.device)
-    stored = torch.cat([state.stored, (new * schedule.every).expand(len(state.stored), -1)], 1)
-    return out, read, SparseState(out[-1], c, memory, stored, state.steps + len(u)), None
+    times = torch.cat([state.times, (new * schedule.every).expand(len(state.times), -1)], 1)
+    return out, read, SparseState(out[-1], c, memory, times, state.steps + len(u)), None
 
 
 # ---------------------------------------------------------------- with a hand-written backward pass

@@ -42,7 +42,7 @@ class SparseState(NamedTuple):
     h: Tensor  # (B, N)
     c: Tensor  # (B, N)
     memory: Tensor  # (B, M, N), of which the first is zero
-    stored: Tensor  # (B, M), steps seen when it was stored: 0 for the first; −1 where there is none
+    times: Tensor  # (B, M), steps seen when it was stored: 0 for the first; −1 where there is none
     steps: Tensor  # (B,), steps seen
 
 
@@ -86,15 +86,15 @@ def run(
 def _with_room(state: SparseState, slots: int) -> SparseState:
     batch, _, n = state.memory.shape
     memory = torch.cat([state.memory, state.memory.new_zeros(batch, slots, n)], 1)
-    return state._replace(memory=memory, stored=torch.cat([state.stored, state.stored.new_full((batch, slots), -1)], 1))
+    return state._replace(memory=memory, times=torch.cat([state.times, state.times.new_full((batch, slots), -1)], 1))
 
 
 def _trimmed(state: SparseState) -> SparseState:
     """Without slots that no sequence uses, where their number can be read."""
-    if not derivatives.ordinary() or state.stored.is_meta or not len(state.stored):
+    if not derivatives.ordinary() or state.times.is_meta or not len(state.times):
         return state
-    used = int((state.stored >= 0).sum(-1).max())
-    return state._replace(memory=state.memory[:, :used], stored=state.stored[:, :used])
+    used = int((state.times >= 0).sum(-1).max())
+    return state._replace(memory=state.memory[:, :used], times=state.times[:, :used])
 
 
 def _step(matrix: Tensor, score: Tensor, schedule: Schedule, keep: bool) -> Step:
@@ -106,23 +106,23 @@ def _step(matrix: Tensor, score: Tensor, schedule: Schedule, keep: bool) -> Step
         cut = (steps % schedule.truncate == 0).unsqueeze(-1)
         h, c = (torch.where(cut, part.detach(), part) for part in (state.h, state.c))
         made, c = cell(u + h @ transposed, c)
-        weight = attention(made.tanh() @ score[:n], second, state.stored >= 0, schedule.top)
+        weight = attention(made.tanh() @ score[:n], second, state.times >= 0, schedule.top)
         read = (weight.unsqueeze(-2) @ state.memory).squeeze(-2)
         h = made + read
-        where = _free(state.stored) & (steps % schedule.every == 0).unsqueeze(-1)
+        where = _free(state.times) & (steps % schedule.every == 0).unsqueeze(-1)
         memory = torch.where(where.unsqueeze(-1), h.unsqueeze(-2), state.memory)
-        stored = torch.where(where, steps.unsqueeze(-1), state.stored)
+        times = torch.where(where, steps.unsqueeze(-1), state.times)
         second = torch.where(where, (h.tanh() @ score[n:]).unsqueeze(-1), second)
-        out = (h, read, state.stored, weight) if keep else (h, read)
-        return out, (h, c, memory, stored, steps, second)
+        out = (h, read, state.times, weight) if keep else (h, read)
+        return out, (h, c, memory, times, steps, second)
 
     return step
 
 
-def _free(stored: Tensor) -> Tensor:
+def _free(times: Tensor) -> Tensor:
     """(B, M): the slot behind the last one in use, of each sequence."""
-    slots = torch.arange(stored.shape[1], device=stored.device)
-    last = torch.where(stored >= 0, slots, -1).amax(-1, keepdim=True)
+    slots = torch.arange(times.shape[1], device=times.device)
+    last = torch.where(times >= 0, slots, -1).amax(-1, keepdim=True)
     return slots == last + 1
 
 
