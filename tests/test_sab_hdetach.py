@@ -400,6 +400,13 @@ def test_one_direction_only(make):
         make(bidirectional=True)
 
 
+@both
+@pytest.mark.parametrize("option", ["init", "nonlinearity"])
+def test_options_of_other_layers_are_refused(make, option):
+    with pytest.raises(TypeError, match=option):
+        make(**{option: "tanh"})
+
+
 @pytest.mark.parametrize("name", ["attend_every", "top", "truncate"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_counts_must_be_positive(name, value):

@@ -33,8 +33,9 @@ class LSTMLayer(RecurrentLayer):
             )
         n = check_size("hidden_size", hidden_size)
         super().__init__(
-            input_size, hidden_size, num_layers, make_set=lambda: Free(n, self.blocks), nonlinearity="tanh", **options
-        )
+            input_size, hidden_size, num_layers, make_set=lambda: Free(n, self.blocks), nonlinearity="tanh", init=None,
+            **options,
+        )  # fmt: skip
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:

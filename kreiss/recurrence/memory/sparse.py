@@ -72,8 +72,8 @@ class Choice(NamedTuple):
     """What is read from more than `top` memories, until the next one is stored."""
 
     slots: Tensor  # (B, top), of the best scores, the largest first
-    above: Tensor  # (B, top), how far each is above the bar; 0 for those that get no weight
-    total: Tensor  # (B, 1), the sum of `above`, and ε
+    weight: Tensor  # (B, top), how far each is above the bar, divided by `total`; 0 for the others
+    total: Tensor  # (B, 1), the sum of these distances, and ε
     read: Tensor  # r (B, N)
 
 
@@ -104,8 +104,9 @@ class _Memory:
             above = (values - (values[:, -1:] + EPSILON)).relu_()
             total = above.sum(-1, keepdim=True) + EPSILON
             rows = self.states.gather(1, slots.unsqueeze(-1).expand(-1, -1, self.states.shape[-1]))
-            read = torch.bmm((above / total).unsqueeze(1), rows).squeeze(1)
-            self.choice = Choice(slots, above, total, read)
+            weight = above.div_(total)
+            read = torch.bmm(weight.unsqueeze(1), rows).squeeze(1)
+            self.choice = Choice(slots, weight, total, read)
             self.choices.append(self.choice)
         return self.choice
 
@@ -162,15 +163,20 @@ class _Back:
     def __init__(self, memory: Tensor, scores: Tensor, grad: Tensor | None, score: Tensor) -> None:
         self.memory, self.scores = memory, scores
         n = memory.shape[-1]
-        self.first, self.second = score[:n], score[n:]  # w₁, w₂
+        self.first = score[:n]  # w₁
+        self.reached = memory.tanh()
+        self.slopes = score[n:] * (1 - self.reached.square())  # of the second term of scores, for all memories at once
         self.grad = torch.zeros_like(memory) if grad is None else grad.clone(memory_format=torch.contiguous_format)
         self.grad_scores = torch.zeros_like(scores)
         self.grad_first = torch.zeros_like(self.first)
 
     def of_stored(self, slot: int) -> Tensor:
         """The gradient of h (B, N) that was stored in `slot`."""
-        slope = self.second * (1 - self.memory[:, slot].tanh().square())
-        return torch.addcmul(self.grad[:, slot], self.grad_scores[:, slot, None], slope)
+        return torch.addcmul(self.grad[:, slot], self.grad_scores[:, slot, None], self.slopes[:, slot])
+
+    def of_first(self, count: int) -> Tensor:
+        """The gradient of the memories that were there before the first step."""
+        return torch.addcmul(self.grad[:, :count], self.grad_scores[:, :count, None], self.slopes[:, :count])
 
     def through_all(self, dr: Tensor, made: Tensor, count: int) -> Tensor:
         """The gradient of ĥ (B, N) through the scores of at most `top` memories; dr is that of r."""
@@ -186,16 +192,16 @@ class _Back:
     def through_choice(self, dr: Tensor, choice: Choice) -> None:
         """dr (B, N) is the sum of the gradients of r over the steps that made this choice."""
         wide = choice.slots.unsqueeze(-1).expand(-1, -1, dr.shape[-1])
-        weight = choice.above / choice.total
+        weight = choice.weight
         da = torch.bmm(self.memory.gather(1, wide), dr.unsqueeze(-1)).squeeze(-1)
-        dv = (da - (da * weight).sum(-1, keepdim=True)) / choice.total * (choice.above > 0)
+        dv = (da - (da * weight).sum(-1, keepdim=True)).div_(choice.total).mul_(weight > 0)
         dv[:, -1] -= dv.sum(-1)  # the bar is the last of them
         self.grad.scatter_add_(1, wide, weight.unsqueeze(-1) * dr.unsqueeze(1))
         self.grad_scores.scatter_add_(1, choice.slots, dv)
 
     def of_score(self) -> Tensor:
         """The gradient of w (2N,)."""
-        return torch.cat([self.grad_first, (self.grad_scores.unsqueeze(1) @ self.memory.tanh()).sum((0, 1))])
+        return torch.cat([self.grad_first, (self.grad_scores.unsqueeze(1) @ self.reached).sum((0, 1))])
 
 
 def _backward(
@@ -206,7 +212,7 @@ def _backward(
     matrix, score, h0, c0, h, read, c, z, memory, scores = saved
     through, by_gates = slopes(z, c, c0)
     dz, back, left = torch.empty_like(by_gates), _Back(memory, scores, grad_memory, score), list(choices)
-    nothing, already = torch.zeros_like(h0), memory.shape[1] - (schedule.memories(0, seen, len(h)))
+    nothing, already = torch.zeros_like(h0), memory.shape[1] - schedule.memories(0, seen, len(h))
     grad = torch.zeros_like(h) if grad is None else grad
     extra = () if grad_read is None else (grad_read,)
 
@@ -238,10 +244,7 @@ def _backward(
     first = nothing, nothing if grad_c is None else grad_c, nothing, len(h) - 1
     _, (grad_h0, grad_c0, *_) = unroll(step_back, inputs, first, reverse=True)
     before = torch.cat([h0[None], h[:-1]])
-    grad_first = back.grad[:, :already] + back.grad_scores[:, :already, None] * back.second * (
-        1 - memory[:, :already].tanh().square()
-    )
-    return rows, rows.flatten(0, 1).mT @ before.flatten(0, 1), back.of_score(), grad_h0, grad_c0, grad_first
+    return rows, rows.flatten(0, 1).mT @ before.flatten(0, 1), back.of_score(), grad_h0, grad_c0, back.of_first(already)
 
 
 class SparseRecurrence(torch.autograd.Function):
