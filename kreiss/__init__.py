@@ -44,7 +44,7 @@ _NAMES = {
         "ComplexNNRNN", "ExpRNN", "FullURNN", "GatedNNRNN", "Henaff", "OrthRNN", "RecurrentLayer", "ScoRNN", "ScuRNN",
         "SpectralRNN", "Stream",
     ],
-    "memory": ["MemLSTM", "MemRNN", "RelLSTM", "RelRNN"],
+    "memory": ["SAB", "HDetach", "MemLSTM", "MemRNN", "RelLSTM", "RelRNN"],
     "networks": ["NETWORKS", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save"],
     "optim": [
         "Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles", "soft_orthogonality",

@@ -126,7 +126,7 @@ class RecurrentNetwork(Network):
 
     def _width(self) -> int:
         """Number of output features of the layer."""
-        per_direction = getattr(self.layer, "state_size", self.layer.hidden_size)  # two reals per complex unit
+        per_direction = getattr(self.layer, "output_size", self.layer.hidden_size)  # torch's layers have none
         return int(per_direction) * (2 if self.layer.bidirectional else 1)
 
     @torch.no_grad()

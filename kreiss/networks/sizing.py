@@ -47,7 +47,7 @@ def hidden_size_for(
     def count(hidden: int) -> int:
         layer = model(inputs, hidden, device="meta", **options)
         trained = sum(parameter.numel() for parameter in layer.parameters() if parameter.requires_grad)
-        features = getattr(layer, "state_size", hidden)  # two reals per complex unit
+        features = getattr(layer, "output_size", hidden)  # two reals per complex unit
         return trained + (0 if outputs is None else outputs * (features + 1))
 
     low = _smallest(count)
