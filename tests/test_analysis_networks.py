@@ -12,7 +12,7 @@ from torch import nn
 import kreiss
 from kreiss import analysis
 from kreiss.errors import InputError
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 
 NETWORKS = {
     **{name: lambda make=make, **options: make(3, 6, **options) for name, make in LAYERS.items()},

@@ -16,8 +16,7 @@ from kreiss import analysis
 from kreiss.commands import figures as figure_verb
 from kreiss.commands.sources import source
 from kreiss.errors import InputError
-from kreiss.layers import LAYERS
-from kreiss.networks import RecurrentNetwork
+from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.report import network_findings
 from kreiss.report.analyses import of_network, shown_matrix
 from kreiss.report.figures import FIGURES

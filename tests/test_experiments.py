@@ -13,7 +13,7 @@ from kreiss.errors import InputError
 from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, experiment, names, row
 from kreiss.experiments.nnrnn import RATES
 from kreiss.experiments.parts import PARAMETERS, UNITS, Experiment, Row, Scale
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.report.figures import FIGURES
 from kreiss.settings import Config

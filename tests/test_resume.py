@@ -16,7 +16,7 @@ import torch
 
 import kreiss
 from kreiss.errors import InputError, RunError
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.sets.orthogonal import METHODS
 from kreiss.storage.files import read_tensors
 from kreiss.tasks import TASKS

@@ -12,8 +12,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from kreiss.contracts import Network, Sizes
 from kreiss.errors import InputError, check_name, check_size, check_tensor
-from kreiss.layers import LAYERS, RecurrentLayer
+from kreiss.layers import RecurrentLayer
 from kreiss.layers.contract.checks import check_tensors_fit, checked_share
+from kreiss.networks.registry import LAYERS
 from kreiss.options import Option, options_of
 from kreiss.settings import NetworkSettings, RecurrentSettings
 
