@@ -155,6 +155,7 @@ def a_state(layer: Any, batch_size: int | None = None) -> Any:
     """A random state: any numbers will do, except in a memory, which must have come about."""
     if isinstance(layer, AttentiveLayer):
         lead = [] if batch_size is None else [batch_size]
-        shape = (lead + [5] if layer.batch_first else [5] + lead) + [layer.input_size]
-        return tree_map(torch.detach, layer(torch.randn(shape, dtype=layer.weight_ih_l0.dtype))[1])
+        times = [*lead, 5] if layer.batch_first else [5, *lead]
+        x = torch.randn(*times, layer.input_size, dtype=layer.weight_ih_l0.dtype)
+        return tree_map(torch.detach, layer(x)[1])
     return tree_map(torch.randn_like, layer.init_state(batch_size))

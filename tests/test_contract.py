@@ -197,8 +197,8 @@ def test_each_packed_sequence_runs_as_if_alone_and_its_state_is_in_the_callers_o
     out, last = layer(x, state)
     unpacked = nn.utils.rnn.unpack_sequence(out)
     for i, alone in enumerate(sequences):
-        expected, own = layer(alone, tree_map(lambda part: part[:, i], state))
-        found = tree_map(lambda part: part[:, i], last)
+        own, found = (tree_map(lambda part, i=i: part[:, i], given) for given in (state, last))
+        expected, own = layer(alone, own)
         exactly([unpacked[i], *tree_leaves(filled(found))], [expected, *tree_leaves(filled(own))])
 
 

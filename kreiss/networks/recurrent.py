@@ -216,6 +216,10 @@ class RecurrentNetwork(Network):
         """The zero state of the layer."""
         return self.layer.init_state(batch_size)
 
+    def carried(self, state: Any) -> Any:
+        """What the next window of a long sequence starts from: the layer may clear its memory."""
+        return self.layer.carried(state) if hasattr(self.layer, "carried") else state
+
     def freeze(self) -> Self:
         """A copy for inference and export: recurrent matrices computed once, no gradients."""
         frozen = super().freeze()
