@@ -56,11 +56,20 @@ MODELS: dict[str, Model] = {
     ),
     "lstm": Model("none, gated", "4*N*N + 4*N*I + 8*N", "4N² + 4NI", "hochreiter1997"),
     "gru": Model("none, gated", "3*N*N + 3*N*I + 6*N", "3N² + 3NI", "cho2014"),
+    "memrnn": Model("none; reads t past states", "3*N*N + N*I + 2*N", "3N² + NI + 2tN", "bahdanau2015"),
+    "memlstm": Model(
+        "none, gated; reads t past states", "6*N*N + 4*N*I + 5*N", "6N² + 4NI + 2tN", "bahdanau2015"
+    ),
+    "relrnn": Model("none; reads k = ν + ρ states", "3*N*N + N*I + 2*N", "3N² + NI + 2kN", "kerg2020"),
+    "rellstm": Model(
+        "none, gated; reads k = ν + ρ states", "6*N*N + 4*N*I + 5*N", "6N² + 4NI + 2kN", "kerg2020"
+    ),
 }  # fmt: skip
 
 # in `parameters`: m reflections (default N − 1), s the short-term size, q = N − s, b angles (about ½ N log₂ N), r
 # rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers; the second cost is
 # that of large layers, which apply their matrix as a product of sparse factors.
+# V of memrnn and relrnn may be in any set.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {

@@ -17,8 +17,7 @@ from kreiss.commands import figures as figure_verb
 from kreiss.commands.sources import source
 from kreiss.errors import InputError
 from kreiss.experiments import experiment
-from kreiss.layers import LAYERS
-from kreiss.networks import RecurrentNetwork
+from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.report import network_findings
 from kreiss.report.analyses import of_network, shown_matrix
 from kreiss.report.figures import FIGURES

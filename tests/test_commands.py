@@ -16,7 +16,7 @@ import kreiss
 from catalogue import mostly_slow
 from kreiss import cli
 from kreiss.experiments import COMPUTED, EXPERIMENTS, names
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.report.plots import comparison
 from kreiss.storage.files import read_tensors
 from kreiss.tasks import TASKS

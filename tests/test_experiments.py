@@ -14,7 +14,7 @@ from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, experiment, names,
 from kreiss.experiments.nnrnn import RATES
 from kreiss.experiments.parts import PARAMETERS, UNITS, Experiment, Row, Scale
 from kreiss.experiments.thesis import updates
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.report.figures import FIGURES
 from kreiss.settings import Config

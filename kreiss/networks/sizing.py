@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from kreiss.errors import InputError, check_name, check_size
-from kreiss.layers import LAYERS
+from kreiss.networks.registry import LAYERS
 
 
 def hidden_size_for(
@@ -21,7 +21,7 @@ def hidden_size_for(
     """The hidden size at which the number of trained parameters is closest to a budget.
 
     Args:
-        model: a name in `kreiss.layers.LAYERS`, or a layer class.
+        model: a name in `kreiss.LAYERS`, or a layer class.
         parameters: the budget.
         input_size: features of the input.
         output_size: count a linear readout with this many outputs too; by default only the layer counts.

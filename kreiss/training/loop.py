@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from kreiss.contracts import Network
 from kreiss.errors import InputError, check_name, check_size
@@ -100,7 +100,7 @@ class Supervised(Learner):
                     loss = loss * (terms(piece, self.task.answers) / whole)
                 total = total + loss.detach()
                 self._objective(loss, last=index == own - 1).backward()
-            self.states[index] = detached(state)
+            self.states[index] = detached(_carried(self.model, state))
         return total
 
     def _run(self, piece: Batch, state: Any) -> tuple[Tensor, Any]:
@@ -236,7 +236,7 @@ class Supervised(Learner):
         checkpoint.restore_optimiser(self.optimiser, tensors, content["optimiser"])
         checkpoint.restore_generators(tensors, content["random"], self.processes.rank)
         self.schedule.restore(content["schedule"])
-        self._share_state(checkpoint.full_state(content["state"], tensors))
+        self._share_state(_as_made(self.model, checkpoint.full_state(content["state"], tensors)))
         self.updates, self.best, self.stale = content["updates"], content["best"], content["stale"]
         self.latest = content.get("latest", {})  # earlier versions had none
         self.window, self.seconds = content["window"], content["seconds"]
@@ -282,6 +282,19 @@ def _called(model: nn.Module, batch: Batch, state: Any) -> tuple[Tensor, Any]:
     return output.float() if output.dtype in HALF.values() else output, state
 
 
+def _carried(model: nn.Module, state: Any) -> Any:
+    """The state that the next window starts from."""
+    return model.carried(state) if isinstance(model, Network) else state
+
+
+def _as_made(model: nn.Module, state: Any) -> Any:
+    """A state from a checkpoint, where tuples have no names, in the form that the model gives it."""
+    if state is None or not callable(init := getattr(model, "init_state", None)):
+        return state
+    form, leaves = tree_structure(init(1)), tree_leaves(state)
+    return tree_unflatten(leaves, form) if form.num_leaves == len(leaves) else state
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
@@ -308,6 +321,7 @@ def evaluate(
     with _resting(model) as resting, _autocast(precision, device):
         for piece in task.held_out(split, batch):
             output, state = _called(resting, on_device(piece, device), state if piece.carries else None)
+            state = _carried(resting, state)
             for name, (total, count) in task.totals(output, on_device(piece, device)).items():
                 before = totals.get(name, (0.0, 0.0))
                 totals[name] = (before[0] + total, before[1] + count)
