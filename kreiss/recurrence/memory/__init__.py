@@ -52,7 +52,8 @@ def _run_fused(
 ) -> tuple[Tensor, Any]:
     fresh = not bool(state.steps.any())  # nothing stored yet
     if hasattr(state, "memory"):
-        short = None if fresh else _compact(state)
+        state = state if fresh else _compact(state)
+        short = None if fresh else state.memory
         steps = None if fresh else (state.times >= 0).sum(1)
         before, relevant, scores = fused.Before(steps), None, None
         slots = (0 if short is None else short.shape[1]) + len(x), 0
@@ -65,7 +66,7 @@ def _run_fused(
     query = None if fresh else state.query
     out, c, query, members, times, scores, reads, surprise = fused.Recurrence.apply(
         x, weight, bias, *weights, state.h, getattr(state, "c", None), query, short, relevant, scores,
-        before, slots, lengths, kind,
+        state, before, slots, lengths, kind,
     )  # fmt: skip
     cell = {} if c is None else {"c": c}
     lasting = _Lasting(state, out, lengths, fresh)
@@ -76,13 +77,14 @@ def _run_fused(
     return out, state._replace(**common, **kept, times=times, reads=reads, surprise=surprise)
 
 
-def _compact(state: Any) -> Tensor:
-    """The memory (B, M, N) with the states of every sequence first, where shorter sequences left gaps."""
+def _compact(state: Any) -> Any:
+    """The state with what every sequence stored first in its memory, where shorter sequences left gaps."""
     there = state.times >= 0
     if bool((there[:, 1:] <= there[:, :-1]).all()):
-        return state.memory
+        return state
     order = torch.sort(there.to(torch.int8), dim=1, descending=True, stable=True).indices
-    return state.memory.gather(1, order[..., None].expand_as(state.memory))
+    memory = state.memory.gather(1, order[..., None].expand_as(state.memory))
+    return state._replace(memory=memory, times=state.times.gather(1, order))
 
 
 class _Lasting:

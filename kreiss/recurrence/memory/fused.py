@@ -13,12 +13,15 @@ from torch import Tensor
 
 from kreiss import derivatives
 from kreiss.recurrence.library import expect, readable_or_none, takes
+from kreiss.recurrence.memory import reference
 from kreiss.recurrence.memory.gradients import Gradients
 from kreiss.recurrence.memory.kernel import Memory, Tensors
 from kreiss.recurrence.memory.parts import Kind, Weights
 from kreiss.recurrence.nonlinearity import SLOPE
+from kreiss.recurrence.plain.reference import drive
 
 WEIGHTS = len(Weights._fields)
+STATE = ("h", "c", "query", "short", "relevant", "scores")  # what is differentiated of a state
 
 
 class Before(NamedTuple):
@@ -60,16 +63,16 @@ class Recurrence(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        *rest: Any,  # the tensors of Weights; h, c, query, short, relevant, scores; then the four below
+        *rest: Any,  # the tensors of Weights; h, c, query, short, relevant, scores; then the five below
     ) -> tuple[Tensor | None, ...]:
-        *tensors, before, slots, lengths, kind = rest
+        *tensors, whole, before, slots, lengths, kind = rest
         weights, state = Weights(*tensors[:WEIGHTS]), tensors[WEIGHTS:]
         kept = {**_stored(x, weight, bias, weights.score, kind), **_given(state, before, lengths)}
         memory = Memory(weights, kind, slots, kept)
         after = _after(memory, before)
         memory.forward(after)
-        ctx.names, ctx.kind, ctx.slots = tuple(kept), kind, slots
-        ctx.save_for_backward(x, weight, *weights, *kept.values())
+        ctx.names, ctx.kind, ctx.slots, ctx.whole, ctx.lengths = tuple(kept), kind, slots, whole, lengths
+        ctx.save_for_backward(x, weight, bias, *tensors, *kept.values())
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*after.values())
         return kept["states"], memory.last_cell(), memory.last_query(), *after.values()
@@ -79,12 +82,34 @@ class Recurrence(torch.autograd.Function):
         count = len(ctx.needs_input_grad)
         if grad is None and others[0] is None and others[1] is None:
             return (None,) * count
-        x, weight, *rest = ctx.saved_tensors
-        kept = dict(zip(ctx.names, rest[WEIGHTS:], strict=True))
-        memory = Memory(Weights(*rest[:WEIGHTS]), ctx.kind, ctx.slots, kept)
-        gradients = Gradients(memory, x, weight, ctx.needs_input_grad[0]).all(grad, *others[:2])
+        if torch.is_grad_enabled():  # create_graph=True
+            gradients = _through_reference(ctx, (grad, *others[:2]))
+        else:
+            x, weight, _, *rest = ctx.saved_tensors
+            kept = dict(zip(ctx.names, rest[WEIGHTS + len(STATE) :], strict=True))
+            memory = Memory(Weights(*rest[:WEIGHTS]), ctx.kind, ctx.slots, kept)
+            gradients = Gradients(memory, x, weight, ctx.needs_input_grad[0]).all(grad, *others[:2])
         needed = [value if need else None for value, need in zip(gradients, ctx.needs_input_grad, strict=False)]
         return *needed, *((None,) * (count - len(needed)))
+
+
+def _through_reference(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """Differentiable gradients by the plain loop."""
+    inputs = ctx.saved_tensors[: 3 + WEIGHTS + len(STATE)]
+    x, weight, bias, *rest = inputs
+    given = zip(STATE, rest[WEIGHTS:], strict=True)
+    fields = {"memory" if name == "short" and hasattr(ctx.whole, "memory") else name: part for name, part in given}
+    state = ctx.whole._replace(**{name: part for name, part in fields.items() if part is not None})
+    u = drive(x, weight)
+    u = u if bias is None else u + bias
+    out, last, _ = reference.run(u, Weights(*rest[:WEIGHTS]), state, ctx.kind, ctx.lengths)
+    pairs = [(o, g) for o, g in zip((out, getattr(last, "c", None), last.query), grads, strict=True) if g is not None]
+    outputs, given_grads = zip(*pairs, strict=True)
+    positions = [i for i, needed in enumerate(ctx.needs_input_grad[: len(inputs)]) if needed]
+    wanted = [inputs[i] for i in positions]
+    found = torch.autograd.grad(outputs, wanted, given_grads, create_graph=True, allow_unused=True)
+    by_position = dict(zip(positions, found, strict=True))
+    return tuple(by_position.get(i) for i in range(len(inputs)))
 
 
 def _stored(x: Tensor, weight: Tensor, bias: Tensor | None, like: Tensor, kind: Kind) -> Tensors:
