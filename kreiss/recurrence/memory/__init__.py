@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kreiss.recurrence.memory import fused, reference
+from kreiss import derivatives
+from kreiss.recurrence.memory import fused, operator, reference
 from kreiss.recurrence.memory.parts import Candidate, Kind, State, Weights, empty_state
 from kreiss.recurrence.memory.reference import Reads
 from kreiss.recurrence.plain import reference_is_forced
@@ -40,8 +41,12 @@ def run_memory(
     Returns:
         States (T, B, N), the last state, and what was read.
     """
-    if not keep and not reference_is_forced() and fused.usable(x, weight, bias, weights, state, kind):
-        return *_run_fused(x, weight, bias, weights, state, kind, lengths), None
+    if not keep:
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not derivatives.forward_mode():
+            if operator.usable(weights, kind):
+                return *_run_operator(x, weight, bias, weights, state, kind, lengths), None
+        elif not reference_is_forced() and fused.usable(x, weight, bias, weights, state, kind):
+            return *_run_fused(x, weight, bias, weights, state, kind, lengths), None
     u = drive(x, weight)
     u = u if bias is None else u + bias.to(u.dtype)
     return reference.run(u, weights, state, kind, lengths, keep=keep)
@@ -50,39 +55,67 @@ def run_memory(
 def _run_fused(
     x: Tensor, weight: Tensor, bias: Tensor | None, weights: Weights, state: Any, kind: Kind, lengths: Tensor | None
 ) -> tuple[Tensor, Any]:
-    fresh = not bool(state.steps.any())  # nothing stored yet
+    """By the kernel; a memory that is still empty is not handed over."""
+    fresh = not bool(state.steps.any())
     if hasattr(state, "memory"):
-        state = state if fresh else _compact(state)
-        short = None if fresh else state.memory
-        steps = None if fresh else (state.times >= 0).sum(1)
-        before, relevant, scores = fused.Before(steps), None, None
+        if not fresh and not _is_compact(state):
+            state = _compact(state)
+        short, relevant, scores = (None if fresh else state.memory), None, None
+        before = fused.Before(None if fresh else (state.times >= 0).sum(1))
         slots = (0 if short is None else short.shape[1]) + len(x), 0
     else:
-        before = fused.Before() if fresh else fused.Before(
-            state.steps, state.times, state.scores, state.reads, state.surprise
-        )  # fmt: skip
+        numbers = (state.steps, state.times, state.scores, state.reads, state.surprise)
+        before = fused.Before() if fresh else fused.Before(*numbers)
         short, relevant, scores = (None, None, None) if fresh else (state.short, state.relevant, state.scores)
         slots = state.short.shape[1], state.relevant.shape[1]
-    query = None if fresh else state.query
-    out, c, query, members, times, scores, reads, surprise = fused.Recurrence.apply(
-        x, weight, bias, *weights, state.h, getattr(state, "c", None), query, short, relevant, scores,
-        state, before, slots, lengths, kind,
+    results = fused.Recurrence.apply(
+        x, weight, bias, *weights, state.h, getattr(state, "c", None), None if fresh else state.query, short, relevant,
+        scores, state, before, slots, lengths, kind,
     )  # fmt: skip
-    cell = {} if c is None else {"c": c}
-    lasting = _Lasting(state, out, lengths, fresh)
-    common = {"h": lasting.h(), **cell, "query": query, "steps": lasting.steps}
+    return results[0], _state_after(state, results, weights, kind, lengths, fresh)
+
+
+def _run_operator(
+    x: Tensor, weight: Tensor, bias: Tensor | None, weights: Weights, state: Any, kind: Kind, lengths: Tensor | None
+) -> tuple[Tensor, Any]:
+    """By the operator, which does not depend on what is in the tensors."""
     if hasattr(state, "memory"):
-        return out, state._replace(**common, **lasting.full())
+        state = _compact(state) if state.memory.shape[1] else state
+        none = state.h.new_empty(len(state.h), 0)
+        stored = (state.memory, none[..., None].expand(-1, -1, state.h.shape[1]), none)
+        numbers = ((state.times >= 0).sum(1), state.times[:, :0], none, none)
+    else:
+        stored = (state.short, state.relevant, state.scores)
+        numbers = (state.steps, state.times, state.reads, state.surprise)
+    code = operator.FULL if kind.rule is None or kind.rule.code is None else kind.rule.code
+    results = operator.memory_op(
+        x, weight, bias, *weights, state.h, getattr(state, "c", None), state.query, *stored, *numbers, lengths, code,
+        kind.lstm, kind.nonlinearity, kind.mixing,
+    )[:8]  # fmt: skip
+    return results[0], _state_after(state, results, weights, kind, lengths, fresh=False)
+
+
+def _state_after(
+    state: Any, results: tuple[Any, ...], weights: Weights, kind: Kind, lengths: Tensor | None, fresh: bool
+) -> Any:
+    """The state after a pass, from what it returned."""
+    out, c, query, members, times, scores, reads, surprise = results
+    lasting = _Lasting(state, out, lengths, fresh)
+    common = {"h": lasting.h(), "query": query, "steps": lasting.steps, **({"c": c} if kind.lstm else {})}
+    if hasattr(state, "memory"):
+        return state._replace(**common, **lasting.full())
     kept = lasting.screened(members, scores, weights, kind)
-    return out, state._replace(**common, **kept, times=times, reads=reads, surprise=surprise)
+    return state._replace(**common, **kept, times=times, reads=reads, surprise=surprise)
+
+
+def _is_compact(state: Any) -> bool:
+    there = state.times >= 0
+    return bool((there[:, 1:] <= there[:, :-1]).all())
 
 
 def _compact(state: Any) -> Any:
     """The state with what every sequence stored first in its memory, where shorter sequences left gaps."""
-    there = state.times >= 0
-    if bool((there[:, 1:] <= there[:, :-1]).all()):
-        return state
-    order = torch.sort(there.to(torch.int8), dim=1, descending=True, stable=True).indices
+    order = torch.sort((state.times >= 0).to(torch.int8), dim=1, descending=True, stable=True).indices
     memory = state.memory.gather(1, order[..., None].expand_as(state.memory))
     return state._replace(memory=memory, times=state.times.gather(1, order))
 

@@ -67,9 +67,9 @@ class Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         *tensors, whole, before, slots, lengths, kind = rest
         weights, state = Weights(*tensors[:WEIGHTS]), tensors[WEIGHTS:]
-        kept = {**_stored(x, weight, bias, weights.score, kind), **_given(state, before, lengths)}
+        kept = kept_tensors(x, weight, bias, weights, state, before, lengths, kind)
         memory = Memory(weights, kind, slots, kept)
-        after = _after(memory, before)
+        after = memory_after(memory, before)
         memory.forward(after)
         ctx.names, ctx.kind, ctx.slots, ctx.whole, ctx.lengths = tuple(kept), kind, slots, whole, lengths
         ctx.save_for_backward(x, weight, bias, *tensors, *kept.values())
@@ -112,6 +112,20 @@ def _through_reference(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tens
     return tuple(by_position.get(i) for i in range(len(inputs)))
 
 
+def kept_tensors(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    weights: Weights,
+    state: list[Tensor | None],
+    before: Before,
+    lengths: Tensor | None,
+    kind: Kind,
+) -> Tensors:
+    """The buffers that the forward pass fills, and the state before it."""
+    return {**_stored(x, weight, bias, weights.score, kind), **given_tensors(state, before, lengths)}
+
+
 def _stored(x: Tensor, weight: Tensor, bias: Tensor | None, like: Tensor, kind: Kind) -> Tensors:
     """The buffers that the forward pass fills, U x + b already in the one where the kernel reads it."""
     steps, batch, n = x.shape[0], x.shape[1], len(like)
@@ -141,7 +155,7 @@ def _drive(rows: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> None
         torch.addmm(bias, x.flatten(0, 1), weight.mT, out=rows)
 
 
-def _given(state: list[Tensor | None], before: Before, lengths: Tensor | None) -> Tensors:
+def given_tensors(state: list[Tensor | None], before: Before, lengths: Tensor | None) -> Tensors:
     """The state before the pass, under the kernel's names."""
     names = ("h_before", "c_before", "query_before", "short_before", "relevant_before")
     given = {name: readable_or_none(tensor) for name, tensor in zip(names, state, strict=False)}
@@ -149,7 +163,7 @@ def _given(state: list[Tensor | None], before: Before, lengths: Tensor | None) -
     return {**given, **{name: readable_or_none(tensor) for name, tensor in more.items()}}
 
 
-def _after(memory: Memory, before: Before) -> dict[str, Tensor]:
+def memory_after(memory: Memory, before: Before) -> dict[str, Tensor]:
     """Members, times, scores, reads and surprise: as before the pass, for the kernel to change."""
     (_, batch, _), (short, relevant), like = memory.shape, memory.slots, memory.states
     ring = (batch, 0 if memory.kind.rule is None else short)
