@@ -6,6 +6,9 @@
 // round. Every state is a key with a number: first the slots of the memory before the pass, then its steps. U_a m_i is
 // computed once, when a state is stored. The backward pass recomputes tanh and α from the logarithm of the softmax's sum
 // instead of keeping them, and undoes the screening step by step.
+//
+// tanh(a + b) = 1 − 2/(e^2a e^2b + 1): e^2b is computed when a key is stored and e^2a once a step, so that a read costs a
+// product and a quotient. Where a or b is too large for that, the key keeps b itself and tanh is computed as such.
 
 #include <cmath>
 
@@ -20,6 +23,57 @@ template <class T> inline T dot(const T* a, const T* b, int64_t n) {
   V sum = {};
   for (int64_t j = 0; j < n; j += kWidth<T>) sum += get<T>(a + j, n - j) * get<T>(b + j, n - j);
   return total<T>(sum);
+}
+
+template <class T> constexpr T kLargest = (T)(sizeof(T) == 4 ? 10 : 80);  // e^8x is a number
+
+// to = e^2x and 1, or x and 0 where an entry is too large or no number
+template <class T> inline bool raise(const T* x, T* to, int64_t n) {
+  typedef typename Lanes<T>::V V;
+  V within = splat<T>((T)1);
+  const V zero = {}, one = splat<T>((T)1);
+  for (int64_t j = 0; j < n; j += kWidth<T>) {
+    const V v = get<T>(x + j, n - j);
+    within = (v < zero ? -v : v) <= kLargest<T> ? within : zero;  // false for a NaN
+  }
+  if (total<T>(within == one ? one : zero) < kWidth<T>) {
+    if (to != x) std::memcpy(to, x, (size_t)n * sizeof(T));
+    return false;
+  }
+  for (int64_t j = 0; j < n; j += kWidth<T>) put<T>(to + j, exp_inline<T>(get<T>(x + j, n - j) * (T)2), n - j);
+  return true;
+}
+
+// A query or a key: e^2x if `raised`, else x
+template <class T> struct Side {
+  const T* x;
+  bool raised;
+  KREISS_INLINE typename Lanes<T>::V sum_part(int64_t j, int64_t left) const {
+    const typename Lanes<T>::V v = get<T>(x + j, left);
+    if (!raised) return v;
+    typename Lanes<T>::V half;
+    for (int i = 0; i < kWidth<T>; ++i) half[i] = v[i] > 0 ? (T)0.5 * std::log(v[i]) : 0;  // 0 behind the end
+    return half;
+  }
+};
+
+// (1 − tanh(a + b))/2 of up to two vectors: 1/(e^2a e^2b + 1), with one quotient for both
+template <class T>
+KREISS_INLINE void lower(const Side<T>& a, const Side<T>& b, int64_t j, int64_t n, typename Lanes<T>::V (&out)[2]) {
+  typedef typename Lanes<T>::V V;
+  const int64_t width = kWidth<T>;
+  if (a.raised && b.raised) {
+    const V one = splat<T>((T)1);
+    const V d = get<T>(a.x + j, n - j) * get<T>(b.x + j, n - j) + one;
+    const V e = j + width < n ? get<T>(a.x + j + width, n - j - width) * get<T>(b.x + j + width, n - j - width) + one : one;
+    const V r = one / (d * e);
+    out[0] = r * e, out[1] = r * d;
+    return;
+  }
+  const T half = (T)0.5;
+  out[0] = half - half * tanh_inline<T>(a.sum_part(j, n - j) + b.sum_part(j, n - j));
+  if (j + width < n)
+    out[1] = half - half * tanh_inline<T>(a.sum_part(j + width, n - j - width) + b.sum_part(j + width, n - j - width));
 }
 
 // How many steps a row has, how many it had before the pass, and what its memory was
@@ -48,7 +102,10 @@ template <class T> struct Row {
 template <class T> struct Reader {
   const Pass& p;
   Row<T> at;
-  T* keys;                       // U_a of every slot (ρ + ν, n)
+  T* keys;                       // U_a of every slot (ρ + ν, n), raised where it can be
+  std::vector<char> raised;      // of every slot
+  std::vector<T> room;           // for a raised query
+  T total_score;                 // Σ v
   std::vector<const T*> states;  // h of every slot
   std::vector<int64_t> numbers;  // key of every slot of the relevant set, −1 where there is none
   std::vector<T> logits;
@@ -57,6 +114,9 @@ template <class T> struct Reader {
   Reader(const Pass& p, int64_t row, T* keys, const T* packed_key)
       : p(p), at{p, row}, keys(keys), states((size_t)(p.relevant + p.short_slots)), numbers((size_t)p.relevant, -1),
         logits(states.size()), count(at.before()), members(0) {
+    raised.resize(states.size()), room.resize((size_t)p.n);
+    total_score = 0;
+    for (int64_t j = 0; j < p.n; ++j) total_score += ((const T*)p.score)[j];
     for (int64_t k = 0; k < p.relevant && p.past; ++k)
       if (p.times[row * p.relevant + k] >= 0) put_in(k, k, packed_key), numbers[(size_t)k] = k, members = k + 1;
     for (int64_t i = count < p.short_slots ? 0 : count - p.short_slots; i < count; ++i)
@@ -65,20 +125,26 @@ template <class T> struct Reader {
 
   void put_in(int64_t slot, int64_t key, const T* packed_key) {
     states[(size_t)slot] = at.state(key);
-    multiply_rows<T>(at.state(key), p.n, 1, packed_key, p.n, keys + slot * p.n, p.n, p.n, false);
+    multiply_rows<T>(at.state(key), p.n, 1, packed_key, p.n, room.data(), p.n, p.n, false);
+    raised[(size_t)slot] = raise<T>(room.data(), keys + slot * p.n, p.n);
   }
 
   int64_t filled() const { return count < p.short_slots ? count : p.short_slots; }  // slots of the ring
 
-  void score(const T* query, int64_t first, int64_t end) {
+  // e = Σ v tanh = Σ v − 2 Σ v (1 − tanh)/2
+  void score(const Side<T>& query, int64_t first, int64_t end) {
     typedef typename Lanes<T>::V V;
     const T* v = (const T*)p.score;
+    const int64_t n = p.n, width = kWidth<T>;
     for (int64_t slot = first; slot < end; ++slot) {
-      const T* key = keys + slot * p.n;
-      V sum = {};
-      for (int64_t j = 0; j < p.n; j += kWidth<T>)
-        sum += get<T>(v + j, p.n - j) * tanh_inline<T>(get<T>(query + j, p.n - j) + get<T>(key + j, p.n - j));
-      logits[(size_t)slot] = total<T>(sum);
+      const Side<T> key = {keys + slot * n, (bool)raised[(size_t)slot]};
+      V sum = {}, low[2] = {};
+      for (int64_t j = 0; j < n; j += 2 * width) {
+        lower<T>(query, key, j, n, low);
+        sum += get<T>(v + j, n - j) * low[0];
+        if (j + width < n) sum += get<T>(v + j + width, n - j - width) * low[1];
+      }
+      logits[(size_t)slot] = total_score - 2 * total<T>(sum);
     }
   }
 
@@ -94,14 +160,33 @@ template <class T> struct Reader {
     return top;
   }
 
+  // to += scale · Σ α m, four vectors at a time, whose sums stay in registers
   void add_read(int64_t first, int64_t end, T scale, T* to) const {
-    for (int64_t slot = first; slot < end; ++slot)
-      if (logits[(size_t)slot] != 0) add_scaled<T>(to, scale * logits[(size_t)slot], states[(size_t)slot], p.n);
+    typedef typename Lanes<T>::V V;
+    const int64_t n = p.n, width = kWidth<T>;
+    int64_t j = 0;
+    for (; j + 4 * width <= n; j += 4 * width) {
+      V sum[4] = {};
+      for (int64_t slot = first; slot < end; ++slot) {
+        const T alpha = logits[(size_t)slot], *h = states[(size_t)slot] + j;
+        if (alpha == 0) continue;
+        for (int i = 0; i < 4; ++i) sum[i] += alpha * load<T>(h + i * width);
+      }
+      for (int i = 0; i < 4; ++i) store<T>(to + j + i * width, load<T>(to + j + i * width) + scale * sum[i]);
+    }
+    for (; j < n; j += width) {
+      V sum = {};
+      for (int64_t slot = first; slot < end; ++slot)
+        if (logits[(size_t)slot] != 0) sum += logits[(size_t)slot] * get<T>(states[(size_t)slot] + j, n - j);
+      put<T>(to + j, get<T>(to + j, n - j) + scale * sum, n - j);
+    }
   }
 
   // s = m (h + Σ α m); adds α to the reads of the ring; returns log Σ exp(e)
-  T read(const T* query, const T* h, T* s) {
+  T read(const T* projected, const T* h, T* s) {
     const int64_t ring = p.relevant, end = ring + filled();
+    const bool can_raise = raise<T>(projected, room.data(), p.n);
+    const Side<T> query = {room.data(), can_raise};
     score(query, 0, members), score(query, ring, end);
     const T top = highest(ring, end, highest(0, members, -HUGE_VAL));
     const T sum = normalise(0, members, top) + normalise(ring, end, top), m = (T)p.mixing;
@@ -147,6 +232,7 @@ template <class T> struct Reader {
     numbers[(size_t)slot] = at.key_of(count - p.short_slots);
     states[(size_t)slot] = states[(size_t)from];
     std::memcpy(keys + slot * p.n, keys + from * p.n, (size_t)p.n * sizeof(T));
+    raised[(size_t)slot] = raised[(size_t)from];
     return (int32_t)slot;
   }
 
@@ -154,7 +240,7 @@ template <class T> struct Reader {
   void push(const T* h, const T* key, T surprise) {
     const int64_t place = count % p.short_slots, slot = p.relevant + place;
     states[(size_t)slot] = h;
-    std::memcpy(keys + slot * p.n, key, (size_t)p.n * sizeof(T));
+    raised[(size_t)slot] = raise<T>(key, keys + slot * p.n, p.n);
     if (p.reads) ((T*)p.reads)[at.row * p.short_slots + place] = 0;
     if (p.surprise) ((T*)p.surprise)[at.row * p.short_slots + place] = surprise;
     ++count;
@@ -267,11 +353,16 @@ template <class T> struct Undo {
   int64_t r;                      // among the rows of the call
   std::vector<int64_t> occupant;  // key in every slot of the relevant set, −1 where there is none
   std::vector<int64_t> replaced;  // of every step: who had to leave, −1 where there was room
-  std::vector<T> tanhs;
+  std::vector<T> lows;            // (1 − tanh)/2 of one key
+  std::vector<char> raised;       // of every key
+  T total_score;                  // Σ v
 
   Undo(const Pass& p, int64_t r)
       : p(p), at{p, p.first_row + r}, r(r), occupant((size_t)p.relevant, -1), replaced((size_t)p.steps, -1),
-        tanhs((size_t)p.n + kWidth<T>) {
+        lows((size_t)p.n + 2 * kWidth<T>), raised((size_t)(p.past + p.steps)), total_score(0) {
+    for (int64_t j = 0; j < p.n; ++j) total_score += ((const T*)p.score)[j];
+    for (int64_t key = 0; key < p.past + p.steps; ++key)
+      raised[(size_t)key] = raise<T>(of(p.keys, key), of(p.keys, key), p.n);
     for (int64_t k = 0; k < p.relevant && p.past; ++k)
       if (p.times_before[at.row * p.relevant + k] >= 0) occupant[(size_t)k] = k;
     for (int64_t t = 0; t < at.length(); ++t)
@@ -288,32 +379,36 @@ template <class T> struct Undo {
   }
 
   // One key: what reaches V_a q (da), U_a m (dK), m (dm), v (dv) from the gradient g of Σ α m
-  void through_key(int64_t key, const T* query, T log_sum, const T* g, T along, T* da, T* dv, bool screened) {
+  void through_key(int64_t key, const Side<T>& query, T log_sum, const T* g, T along, T* da, T* dv, bool screened) {
     typedef typename Lanes<T>::V V;
-    const int64_t n = p.n;
-    const T *stored = (const T*)of(p.keys, key), *h = at.state(key), *v = (const T*)p.score;
-    V logit = {}, product = {};
-    for (int64_t j = 0; j < n; j += kWidth<T>) {
-      const V tau = tanh_inline<T>(get<T>(query + j, n - j) + get<T>(stored + j, n - j));
-      store<T>(tanhs.data() + j, tau);
-      logit += get<T>(v + j, n - j) * tau;
-      product += get<T>(g + j, n - j) * get<T>(h + j, n - j);
+    const int64_t n = p.n, width = kWidth<T>;
+    const Side<T> stored = {of(p.keys, key), (bool)raised[(size_t)key]};
+    const T *h = at.state(key), *v = (const T*)p.score;
+    V logit = {}, product = {}, low[2] = {};
+    for (int64_t j = 0; j < n; j += 2 * width) {
+      lower<T>(query, stored, j, n, low);
+      for (int64_t i = 0, k = j; i < 2 && k < n; ++i, k += width) {
+        store<T>(lows.data() + k, low[i]);
+        logit += get<T>(v + k, n - k) * low[i];
+        product += get<T>(g + k, n - k) * get<T>(h + k, n - k);
+      }
     }
-    const T alpha = std::exp(total<T>(logit) - log_sum), de = alpha * (total<T>(product) - along);
+    const T alpha = std::exp(total_score - 2 * total<T>(logit) - log_sum), de = alpha * (total<T>(product) - along);
     if (alpha == 0 && de == 0) return;
     T *dk = of(p.grad_keys, key), *dm = of(p.grad_states, key);
-    for (int64_t j = 0; j < n; j += kWidth<T>) {
-      const V tau = load<T>(tanhs.data() + j), inner = de * get<T>(v + j, n - j) * ((T)1 - tau * tau);
+    for (int64_t j = 0; j < n; j += width) {
+      const V w = load<T>(lows.data() + j);  // tanh = 1 − 2w, its slope 4w(1 − w)
+      const V inner = (4 * de) * get<T>(v + j, n - j) * (w * ((T)1 - w));
       put<T>(da + j, get<T>(da + j, n - j) + inner, n - j);
       put<T>(dk + j, get<T>(dk + j, n - j) + inner, n - j);
       put<T>(dm + j, get<T>(dm + j, n - j) + alpha * get<T>(g + j, n - j), n - j);
-      put<T>(dv + j, get<T>(dv + j, n - j) + de * tau, n - j);
+      put<T>(dv + j, get<T>(dv + j, n - j) + de * ((T)1 - (T)2 * w), n - j);
     }
     if (screened && p.grad_scores) ((T*)p.grad_scores)[key * p.rows + r] += de;
   }
 
   // Through s_t = m (h_{t−1} + Σ α m), from ds; da_t takes the place of V_a q
-  void through_read(int64_t t, const T* ds, T* dh, T* query, T* scratch, T* dv) {
+  void through_read(int64_t t, const T* ds, T* dh, T* projected, T* scratch, T* dv) {
     const int64_t n = p.n, now = at.before() + t, from = now < p.short_slots ? 0 : now - p.short_slots;
     T *g = scratch, *da = scratch + n, along = 0;
     const T *s = (const T*)p.macro + (t * p.batch + at.row) * n, *h = previous(t), m = (T)p.mixing;
@@ -323,10 +418,12 @@ template <class T> struct Undo {
       along += g[j] * (s[j] / m - (h ? h[j] : 0));
     }
     const T log_sum = ((const T*)p.log_sums)[t * p.batch + at.row];
+    const bool can_raise = raise<T>(projected, projected, n);
+    const Side<T> query = {projected, can_raise};
     for (int64_t k = 0; k < p.relevant; ++k)
       if (occupant[(size_t)k] >= 0) through_key(occupant[(size_t)k], query, log_sum, g, along, da, dv, true);
     for (int64_t step = from; step < now; ++step) through_key(at.key_of(step), query, log_sum, g, along, da, dv, false);
-    std::memcpy(query, da, (size_t)n * sizeof(T));
+    std::memcpy(projected, da, (size_t)n * sizeof(T));
   }
 
   void undo_screening(int64_t t) {

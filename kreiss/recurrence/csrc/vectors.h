@@ -60,12 +60,26 @@ template <class T> inline typename Lanes<T>::V splat(T x) {
 
 // ------------------------------------------------------------------------------------------------ nonlinearities
 
-// The sum of all lanes
-template <class T> KREISS_INLINE T total(typename Lanes<T>::V v) {
-  T sum = 0;
-  for (int i = 0; i < kWidth<T>; ++i) sum += v[i];
-  return sum;
-}
+// The sum of all lanes: the upper half is added to the lower until 16 bytes are left
+template <class T, int Bytes> struct Fold {
+  typedef T Whole __attribute__((vector_size(Bytes)));
+  typedef T Half __attribute__((vector_size(Bytes / 2)));
+  static KREISS_INLINE T total(Whole v) {
+    Half low, high;
+    std::memcpy(&low, &v, sizeof(Half));
+    std::memcpy(&high, (const char*)&v + sizeof(Half), sizeof(Half));
+    return Fold<T, Bytes / 2>::total(low + high);
+  }
+};
+template <class T> struct Fold<T, 16> {
+  typedef T Whole __attribute__((vector_size(16)));
+  static KREISS_INLINE T total(Whole v) {
+    T sum = v[0];
+    for (int i = 1; i < 16 / (int)sizeof(T); ++i) sum += v[i];
+    return sum;
+  }
+};
+template <class T> KREISS_INLINE T total(typename Lanes<T>::V v) { return Fold<T, kVectorBytes>::total(v); }
 
 // tanh|x| = e/(e+2) with e = expm1(2|x|), which keeps full relative accuracy near 0.
 template <class T> KREISS_INLINE typename Lanes<T>::V tanh_inline(typename Lanes<T>::V x) {
@@ -93,6 +107,26 @@ template <class T> KREISS_INLINE typename Lanes<T>::V tanh_inline(typename Lanes
   const V t = e / (e + (T)2);
   const V signed_t = x < zero ? -t : t;
   return x == x ? signed_t : x;
+}
+// e^x where neither it nor its inverse overflows; no check
+template <class T> KREISS_INLINE typename Lanes<T>::V exp_inline(typename Lanes<T>::V x) {
+  typedef typename Lanes<T>::V V;
+  typedef typename Lanes<T>::I I;
+  const T ln2_high = (T)(sizeof(T) == 4 ? 0.693145751953125 : 0.6931471803691238);
+  const T ln2_low = (T)(sizeof(T) == 4 ? 1.42860682030941723212e-6 : 1.9082149292705877e-10);
+  const V y = x * (T)1.4426950408889634;
+  const I k = __builtin_convertvector(y + (x < V{} ? splat<T>((T)-0.5) : splat<T>((T)0.5)), I);
+  const V n = __builtin_convertvector(k, V);
+  const V r = (x - n * ln2_high) - n * ln2_low;
+  V p = {};
+  T factorial[Lanes<T>::kTerms + 1];
+  factorial[0] = 1;
+  for (int i = 1; i <= Lanes<T>::kTerms; ++i) factorial[i] = factorial[i - 1] * (T)i;
+  for (int i = Lanes<T>::kTerms; i >= 0; --i) p = p * r + (T)1 / factorial[i];
+  const I bits = (k + (typename Lanes<T>::Int)Lanes<T>::kBias) << Lanes<T>::kMantissa;
+  V scale;
+  std::memcpy(&scale, &bits, sizeof(V));
+  return scale * p;
 }
 template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
   return tanh_inline<T>(x);
