@@ -121,7 +121,7 @@ MUTANTS = [
     ),
     Mutant(
         "the gradient of the keep gate has the wrong sign",
-        "recurrence/gated.py", "to_keep = here * (previous - candidate)", "to_keep = here * (candidate - previous)",
+        "recurrence/gated/loop.py", "to_keep = here * (previous - candidate)", "to_keep = here * (candidate - previous)",
         of("systems", "export", k="written_out or compiled_layer_equals"),
     ),
     Mutant(
