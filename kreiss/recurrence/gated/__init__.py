@@ -70,11 +70,11 @@ def _states(
     reverse: bool,
 ) -> Tensor:
     """All states where the kernel does not apply directly."""
-    tensors = (driven, matrix, gates, h0, bias, gate_bias)
     if torch.compiler.is_exporting():  # without gradients: those of a scan are unreliable
-        first, *others = (None if tensor is None else tensor.detach() for tensor in tensors)
-        assert first is not None
-        return reference.states(first, *others, None, nonlinearity, reverse)  # type: ignore[arg-type]
+        driven, matrix, gates, h0 = (tensor.detach() for tensor in (driven, matrix, gates, h0))
+        bias, gate_bias = (None if tensor is None else tensor.detach() for tensor in (bias, gate_bias))
+        return reference.states(driven, matrix, gates, h0, bias, gate_bias, None, nonlinearity, reverse)
+    tensors = (driven, matrix, gates, h0, bias, gate_bias)
     if torch.compiler.is_compiling() and not derivatives.forward_mode():
         out: Tensor = operator.gated_op(*tensors, lengths, nonlinearity, reverse)[0]
         return out

@@ -16,7 +16,7 @@ from kreiss import derivatives
 from kreiss.recurrence.gated import kernel, reference
 from kreiss.recurrence.library import takes
 from kreiss.recurrence.plain.fused import fits, is_thin, new_carry, pieces_of
-from kreiss.recurrence.plain.reference import drive, zero_state
+from kreiss.recurrence.plain.reference import drive
 
 PIECE_ROWS = 1024
 
@@ -109,7 +109,7 @@ def forward(
     steps, batch, thin = x.shape[0], x.shape[1], is_thin(x, weight)
     pieces = pieces_of(steps, 1 if keep else _count(steps, batch), not reverse)
     states = kernel.new_rows(steps, batch, matrix, 1)
-    kept = kernel.new_rows(pieces[0][1] - pieces[0][0] if not reverse else -(-steps // len(pieces)), batch, matrix, 4)
+    kept = kernel.new_rows(max(last - first for first, last in pieces), batch, matrix, 4)
     inputs: dict[str, Tensor | None] = {"x": x, "weight": weight} if thin else {}
     run = kernel.Forward(matrix, gates, bias, gate_bias, lengths, nonlinearity, reverse, **inputs)
     before = h0
@@ -155,8 +155,11 @@ def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) 
 
 
 def _by_kernel(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
-    x, weight, _, _, *rest = ctx.saved_tensors
-    return gradients(ctx.needs_input_grad[:7], x, weight, *rest, grad, grad_last, ctx.nonlinearity, ctx.reverse)
+    x, weight, _, _, matrix, gates, h0, lengths, states, kept = ctx.saved_tensors
+    return gradients(
+        ctx.needs_input_grad[:7], x, weight, matrix, gates, h0, lengths, states, kept, grad, grad_last,
+        ctx.nonlinearity, ctx.reverse,
+    )  # fmt: skip
 
 
 def gradients(
@@ -175,7 +178,7 @@ def gradients(
     reverse: bool,
 ) -> list[Tensor | None]:
     """First-order gradients of x, [U; S], b, d, V, W and h0, as far as needed, by the kernel."""
-    steps, batch, n = states.shape
+    steps, batch, _ = states.shape
     sums = _Sums(needs, x, weight, matrix, gates, lengths, nonlinearity, reverse)
     carry = new_carry(matrix, batch, grad_last)
     for first, last in pieces_of(steps, _count(steps, batch), reverse):

@@ -68,7 +68,7 @@ class Forward:
         self.inputs = inputs_of(x)
 
     def piece(self, first: int, h0: Tensor | None, states: Tensor, kept: Tensor) -> None:
-        """Fill `states` for the steps from `first` on, after the state h0 (None: zero), and `kept` with c, r, g, V h."""
+        """Fill `states` for the steps from `first` on, after the state h0 (None: zero); `kept` with c, r, g, V h."""
         job = Pass(*states.shape, self.width, first, *self.flags)
         inputs = {name: between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
         pieces = {"states": states, "kept": kept, "h0": readable_or_none(h0)}
