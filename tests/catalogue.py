@@ -90,7 +90,7 @@ VARIANTS: dict[str, Callable[..., Any]] = {
 # those built on our own recurrences, and not on torch's gated layers
 OURS = {name: make for name, make in VARIANTS.items() if name not in ("lstm", "gru")}
 
-# those of them with gates, which the kernel does not have
+# those of them with gates, which have a kernel of their own
 GATED = {name: make for name, make in OURS.items() if name.startswith(("goru", "gatednnrnn"))}
 
 # those that attend to their own past, whose state is not one tensor

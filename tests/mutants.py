@@ -121,8 +121,21 @@ MUTANTS = [
     ),
     Mutant(
         "the gradient of the keep gate has the wrong sign",
-        "recurrence/gated.py", "to_keep = here * (previous - candidate)", "to_keep = here * (candidate - previous)",
-        of("systems", "export", k="written_out or compiled_layer_equals"),
+        "recurrence/gated/loop.py", "here * (previous - candidate)", "here * (candidate - previous)",
+        of("systems", k="written_out"),
+    ),
+    Mutant(
+        "the pieces of a gated pass take the state after them for the one before",
+        "recurrence/gated/fused.py", "before = states[first if reverse else last - 1]",
+        "before = states[last - 1 if reverse else first]",
+        of("gated_kernel", k="seam"),
+    ),
+    Mutant(
+        "the gradient of V in the kernel of gates is that of W",
+        "recurrence/gated/fused.py",
+        "gates, matrix = (None, None) if self.grad_both is None else self.grad_both.split([2 * n, n])",
+        "matrix, gates = (None, None) if self.grad_both is None else self.grad_both.split([n, 2 * n])",
+        of("gated_kernel", k="equals_the_plain_loop"),
     ),
     Mutant(
         "an exported complex modReLU pairs the wrong neighbours",

@@ -55,11 +55,12 @@ def test_every_contender_is_timed_and_weighed_on_the_same_work(screen):
     assert set(run(screen, names=["letters"])["works"]) == {"letters"}
 
 
-def test_the_last_table_names_the_three_comparisons_and_their_ratios_are_those_of_the_rounds(screen):
+def test_the_last_table_names_every_comparison_and_their_ratios_are_those_of_the_rounds(screen):
     found = run(screen)
     last = screen.getvalue().split("time of kreiss by theirs")[1]
     assert [name for name, _, _ in bench.SUMMARY] == [
         "layer / nn.LSTM", "layer / loop of products", "update / nn.LSTM update",
+        "GORU / nn.LSTM", "GORU / nn.GRU", "GatedNNRNN / nn.LSTM", "GatedNNRNN / nn.GRU",
     ]  # fmt: skip
     for name, ours, theirs in bench.SUMMARY:
         assert name in last

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import kreiss
+from kreiss.sets import blas, initial, radius
 from kreiss.sets import disc as disc_module
-from kreiss.sets import initial, radius
 from kreiss.sets.radius import dominant
 
 F64 = torch.float64
@@ -248,6 +248,20 @@ def test_another_eigenvalue_that_becomes_dominant_is_noticed():
 def test_a_useless_start_is_survived(start):
     t = initial.disc(128, generator=seeded(5)).numpy()  # block diagonal: a unit vector sees one block
     assert dominant(t, start).radius == pytest.approx(np.abs(np.linalg.eigvals(t)).max(), rel=1e-9)
+
+
+def test_a_small_eigenpair_takes_one_thread_of_the_matrix_library_and_gives_the_others_back(monkeypatch):
+    number = lambda: [get() for get, _ in blas.controls()]  # noqa: E731
+    before, during, inner = number(), [], radius._dominant
+    monkeypatch.setattr(radius, "_dominant", lambda *given: (during.append(number()), inner(*given))[1])
+    dominant(np.eye(3))
+    with pytest.raises(ValueError, match="square"):
+        dominant(np.zeros((3, 2)))
+    assert during == [[1] * len(before)] * 2
+    assert number() == before
+    monkeypatch.setattr(radius, "ONE_THREAD_BELOW", 3)
+    dominant(np.eye(3))
+    assert during[2] == before
 
 
 def test_a_pair_with_a_large_residual_is_not_believed():

@@ -95,7 +95,7 @@ def by_operator(x, *, matrix, h0, bias, lengths, nonlinearity) -> Tensor:
 
 def by_gates(x, *, matrix, h0, **options) -> Tensor:
     gates = torch.cat([matrix.mT, matrix]).clone()
-    return run_gated(x, torch.cat([x, -x], -1), matrix, gates, h0, **options)[0]
+    return run_gated(torch.cat([x, x, -x], -1), None, matrix, gates, h0, **options)[0]
 
 
 NATIVE = {"cell": by_cell, "last state": by_last_state, "operator": by_operator, "gates": by_gates}

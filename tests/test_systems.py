@@ -18,7 +18,8 @@ from catalogue import GATED, VARIANTS, many_steps, width
 from kreiss import cli, linalg
 from kreiss.catalogue import MODELS, REFERENCES, bibtex, short, shown
 from kreiss.networks import LAYERS, NETWORKS
-from kreiss.recurrence.gated import GatedRecurrence, states
+from kreiss.recurrence.gated.loop import GatedRecurrence
+from kreiss.recurrence.gated.reference import states
 from kreiss.sets import initial
 
 F64 = torch.float64
@@ -105,13 +106,13 @@ def test_the_written_out_gradient_of_the_gates_is_that_of_autograd(
     steps, batch, n, nonlinearity, reverse, ragged, with_bias, seed
 ):
     g = seeded(seed)
-    shapes = [(steps, batch, n), (steps, batch, 2 * n), (n, n), (2 * n, n), (batch, n)] + [(n,)] * with_bias
+    shapes = [(steps, batch, 3 * n), (n, n), (2 * n, n), (batch, n)] + [(n,), (2 * n,)] * with_bias
     leaves = [torch.randn(shape, generator=g, dtype=F64).requires_grad_() for shape in shapes]
-    bias = leaves[5] if with_bias else None
+    biases = leaves[4:] if with_bias else (None, None)
     lengths = torch.randint(1, steps + 1, (batch,), generator=g) if ragged else None
     weights = torch.randn(steps, batch, n, generator=g, dtype=F64)
     found, expected = (
-        torch.autograd.grad((run(*leaves[:5], bias, lengths, nonlinearity, reverse) * weights).sum(), leaves)
+        torch.autograd.grad((run(*leaves[:4], *biases, lengths, nonlinearity, reverse) * weights).sum(), leaves)
         for run in (GatedRecurrence.apply, states)
     )
     for one, two in zip(found, expected, strict=True):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from kreiss.layers import NNRNN, ExpRNN
+from kreiss.layers import GORU, NNRNN, ExpRNN, GatedNNRNN
 from kreiss.optim import param_groups, radius_penalty, rebase
 from kreiss.recurrence import reference_only
 from kreiss.recurrence.nonlinearity import modrelu
@@ -48,9 +48,16 @@ WORKS = (
 
 LAYER, UPDATE, CONSTRAINED = "kreiss, V given", "NNRNN update", "kreiss ExpRNN"
 GEOTORCH = "geotorch cell loop"
+GATED = {"GORU": GORU, "GatedNNRNN": GatedNNRNN}  # with their constraints, which nn.LSTM and nn.GRU do not have
 
 # contender → which of ours it is compared with; by default the layer with V given
-COUNTERPART = {UPDATE: UPDATE, "nn.LSTM update": UPDATE, CONSTRAINED: CONSTRAINED, GEOTORCH: CONSTRAINED}
+COUNTERPART = {
+    UPDATE: UPDATE,
+    "nn.LSTM update": UPDATE,
+    CONSTRAINED: CONSTRAINED,
+    GEOTORCH: CONSTRAINED,
+    **{name: name for name in GATED},
+}
 
 
 def contenders(work: Work) -> dict[str, Callable[[], None]]:
@@ -71,6 +78,7 @@ def contenders(work: Work) -> dict[str, Callable[[], None]]:
         "nn.RNN relu": _pass(nn.RNN(*size, nonlinearity="relu"), x, grad),
         "plain loop": _plain(frozen, ours, grad),
         "loop of products": _products(frozen.weight_hh_l0.detach(), work),
+        **{name: _pass(layer(*size, generator=g), ours, grad) for name, layer in GATED.items()},
         CONSTRAINED: _pass(ExpRNN(*size, generator=g), ours, grad),
         UPDATE: _update(NNRNN(*size, generator=g), ours, grad),
         "nn.LSTM update": _update(nn.LSTM(*size), x, grad),

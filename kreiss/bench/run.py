@@ -24,7 +24,7 @@ from rich.table import Table
 
 from kreiss.bench import roofline
 from kreiss.bench.allocation import peak_bytes
-from kreiss.bench.contenders import COUNTERPART, GEOTORCH, LAYER, UPDATE, WORKS, Work, contenders
+from kreiss.bench.contenders import COUNTERPART, GATED, GEOTORCH, LAYER, UPDATE, WORKS, Work, contenders
 from kreiss.recurrence import library
 
 LARGE = 512  # hidden units
@@ -35,6 +35,7 @@ SUMMARY = (
     ("layer / nn.LSTM", LAYER, "nn.LSTM"),
     ("layer / loop of products", LAYER, "loop of products"),
     ("update / nn.LSTM update", UPDATE, "nn.LSTM update"),
+    *((f"{ours} / {theirs}", ours, theirs) for ours in GATED for theirs in ("nn.LSTM", "nn.GRU")),
 )
 
 

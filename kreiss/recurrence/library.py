@@ -7,9 +7,12 @@ import functools
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).with_name("_kernel.so"))
 INTERFACE = 3  # KREISS_INTERFACE of csrc/kernel.h
@@ -32,6 +35,7 @@ def library() -> ctypes.CDLL | None:
         "kreiss_expect": (None, (pointer, number)),
         "kreiss_run": (flag, (pointer, number)),
         "kreiss_run_memory": (None, (pointer, number)),
+        "kreiss_run_gated": (flag, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(kernel, name)
@@ -110,3 +114,15 @@ def readable(tensor: Tensor) -> Tensor:
 
 def readable_or_none(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else readable(tensor)
+
+
+def call(function: Any, job: Any, threads: int, tensors: dict[str, Tensor | None]) -> None:
+    """Run a pass by a function of the library; tensors are contiguous, and this frame keeps them until it returns."""
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            setattr(job, name, tensor.data_ptr())
+    if function(ctypes.byref(job), threads):
+        raise InputError(
+            f"symbols must be in [0, {job.inputs}), the columns of the input weights; got one outside. "
+            "Make input_size the number of symbols."
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kreiss import derivatives, linalg
+from kreiss.sets.blas import one_thread
 
 FOLLOW_FROM = 96
 """Smaller matrices are decomposed in full, which is as fast."""
@@ -29,6 +31,10 @@ LEADING, KRYLOV, RESTARTS = 6, 60, 40
 """Number of eigenvalues, subspace size and maximal number of restarts of Arnoldi's method."""
 
 
+ONE_THREAD_BELOW = 512
+"""Smaller matrices are treated in one thread: more would wait for those of torch longer than they work."""
+
+
 class Dominant(NamedTuple):
     """Spectral radius, its gradient (None where it does not exist), and the next starting vector."""
 
@@ -39,6 +45,11 @@ class Dominant(NamedTuple):
 
 def dominant(t: np.ndarray, start: np.ndarray | None = None) -> Dominant:
     """The dominant eigenvalue of the float64 matrix `t`, tracked from `start` if given."""
+    with one_thread() if len(t) < ONE_THREAD_BELOW else nullcontext():
+        return _dominant(t, start)
+
+
+def _dominant(t: np.ndarray, start: np.ndarray | None) -> Dominant:
     if start is not None and len(t) >= FOLLOW_FROM and np.isfinite(start).all() and start.any():
         eigenpair = _followed(t, start)
         if eigenpair is not None:

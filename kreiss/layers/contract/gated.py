@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.layers.contract.checks import check_tensors_fit, checked_number
 from kreiss.recurrence import run_gated
-from kreiss.recurrence.plain.reference import drive, zero_state
 from kreiss.sets import Set
 
 
@@ -85,15 +84,15 @@ class GatedLayer(RecurrentLayer):
         self, suffix: str, x: Tensor, h0: Tensor | None, lengths: Tensor | None, backwards: bool
     ) -> tuple[Tensor, Tensor]:
         bias, gate_bias = (getattr(self, f"{name}_{suffix}", None) for name in ("bias", "gate_bias"))
-        s = drive(x, getattr(self, f"gate_ih_{suffix}"))
         return run_gated(
-            drive(x, getattr(self, f"weight_ih_{suffix}")),
-            s if gate_bias is None else s + gate_bias.to(s.dtype),
+            x,
+            torch.cat([getattr(self, f"{name}_{suffix}") for name in ("weight_ih", "gate_ih")]),
             self.recurrent_matrix(suffix),
             getattr(self, f"gate_hh_{suffix}"),
-            zero_state(x, getattr(self, f"weight_ih_{suffix}")) if h0 is None else h0,
+            h0,
             nonlinearity=self.nonlinearity,
             bias=bias,
+            gate_bias=gate_bias,
             lengths=lengths,
             reverse=backwards,
         )

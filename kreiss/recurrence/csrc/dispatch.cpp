@@ -11,7 +11,8 @@
 
 #include "kernel.h"
 
-#define KREISS_DECLARE(isa) extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, memory)
+#define KREISS_DECLARE(isa) \
+  extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, gated), KREISS_NAMED(isa, memory)
 extern "C" {
 KREISS_DECLARE(kreiss_generic);
 #if defined(KREISS_X86)
@@ -26,9 +27,10 @@ namespace {
 struct Choice {
   const char* name;
   int vector_bytes;
-  const kreiss_recurrence *plain, *memory;
+  const kreiss_recurrence *plain, *gated, *memory;
 };
-#define KREISS_CHOICE(name, bytes, isa) Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, memory)}
+#define KREISS_CHOICE(name, bytes, isa) \
+  Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, gated), &KREISS_NAMED(isa, memory)}
 
 #if defined(__aarch64__)
 constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
@@ -147,6 +149,18 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   if (pass->first_piece) chosen.plain->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.plain->gather(pass, job.threads);
+  return 0;
+}
+
+// The same for the gated recurrence.
+__attribute__((visibility("default"))) int kreiss_run_gated(const kreiss_gated_pass* pass, int64_t threads) {
+  if (pass->symbols)
+    for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
+      if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
+  Job job = {chosen.gated, pass, pass->batch, within(threads, pass->batch)};
+  if (pass->first_piece) chosen.gated->prepare(pass);
+  run(job);
+  if (pass->last_piece && pass->sums) chosen.gated->gather(pass, job.threads);
   return 0;
 }
 

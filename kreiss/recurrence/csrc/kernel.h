@@ -92,6 +92,32 @@ struct kreiss_memory_pass {
   void* sums;                  // backward: room (threads, n), out gradient of v in the first
 };
 
+// The same of the gated recurrence, with matrices V and W = [W_r; W_g] and input weights [U; S_r; S_g]. Inputs come in
+// one of three ways: already in `kept` as u and s; as vectors x; as symbols, columns of [U; S].
+struct kreiss_gated_pass {
+  int64_t steps, batch, n, inputs, first_step;
+  int32_t is_double, nonlinearity, reverse, backward, first_piece, last_piece, wants_carry;
+  int32_t unused;
+  const void* matrix;          // V (n, n)
+  const void* gates;           // W (2n, n)
+  const void* weight;          // forward: [U; S] (3n, inputs), with x or symbols
+  void* packed;                // room for W, V, and with x or symbols for [U; S], one behind the other
+  void* states;                // (steps, batch, n); forward: out h; backward: h
+  void* kept;                  // c, r, g, V h (steps, batch, 4n); forward: out (in: u, s, without x and symbols)
+  const void* h0;              // (batch, n), the state before the piece, or null for 0
+  const void* bias;            // forward: b (n) or null; added to z, or the threshold of modReLU
+  const void* gate_bias;       // forward: d (2n) or null
+  const int64_t* lengths;      // (batch) or null
+  const void* x;               // (steps, batch, inputs) or null
+  const int64_t* symbols;      // (steps, batch) or null
+  const void* grad;            // backward: gradient of the states (steps, batch, n), or null
+  void* inner;                 // backward: out, gradients of u, s and V h (steps, batch, 4n)
+  void* carry;                 // backward: in and out, gradient of the state after / before the piece (batch, n)
+  void* sums;                  // backward: room for (threads, inputs + 1, 3n), with grad_inputs or grad_bias
+  void* grad_inputs;           // backward: out, gradient of [U; S] (3n, inputs), or null
+  void* grad_bias;             // backward: out, gradient of [b; d] (3n), or null
+};
+
 // One recurrence compiled for one instruction set. A pass is a struct of its own, such as kreiss_pass.
 struct kreiss_recurrence {
   void (*run_rows)(const void* pass, int64_t first, int64_t rows, int64_t thread);

@@ -11,7 +11,7 @@ from kreiss import derivatives
 from kreiss.recurrence.memory import fused, operator, reference
 from kreiss.recurrence.memory.parts import Candidate, Kind, State, Weights, empty_state
 from kreiss.recurrence.memory.reference import Reads
-from kreiss.recurrence.plain import reference_is_forced
+from kreiss.recurrence.plain import takes_reference
 from kreiss.recurrence.plain.reference import drive
 
 __all__ = ["Candidate", "Kind", "Reads", "State", "Weights", "empty_state", "run_memory"]
@@ -45,7 +45,7 @@ def run_memory(
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not derivatives.forward_mode():
             if operator.usable(weights, kind):
                 return *_run_operator(x, weight, bias, weights, state, kind, lengths), None
-        elif not reference_is_forced() and fused.usable(x, weight, bias, weights, state, kind):
+        elif not takes_reference() and fused.usable(x, weight, bias, weights, state, kind):
             return *_run_fused(x, weight, bias, weights, state, kind, lengths), None
     u = drive(x, weight)
     u = u if bias is None else u + bias.to(u.dtype)

@@ -37,7 +37,7 @@ def reference_only() -> Iterator[None]:
         _reference_only = before
 
 
-def reference_is_forced() -> bool:
+def takes_reference() -> bool:
     """Whether `reference_only` is active."""
     return _reference_only
 

@@ -42,23 +42,23 @@ def usable(
     x_dtypes = (dtype,) if x.dim() == 3 else (torch.int64, torch.int32)
     return (
         batch > 0
-        and _fits(x, (x.shape[0], batch, *features), *x_dtypes)
+        and fits(x, (x.shape[0], batch, *features), *x_dtypes)
         and inputs > 0
-        and (_fits(weight, (n, inputs), dtype) if weight is not None else x.dim() == 3)
-        and _fits(matrix, (n, n), dtype)
-        and (h0 is None or _fits(h0, (batch, n), dtype))
-        and (bias is None or _fits(bias, (n,), dtype))
-        and (lengths is None or _fits(lengths, (batch,), torch.int64))
+        and (fits(weight, (n, inputs), dtype) if weight is not None else x.dim() == 3)
+        and fits(matrix, (n, n), dtype)
+        and (h0 is None or fits(h0, (batch, n), dtype))
+        and (bias is None or fits(bias, (n,), dtype))
+        and (lengths is None or fits(lengths, (batch,), torch.int64))
     )
 
 
-def _fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
+def fits(tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> bool:
     """Whether this is a plain dense CPU tensor of that shape and one of those dtypes."""
     plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu and tensor.layout == torch.strided
     return plain and tensor.dtype in dtypes and tensor.shape == shape
 
 
-def _thin(x: Tensor, weight: Tensor | None) -> bool:
+def is_thin(x: Tensor, weight: Tensor | None) -> bool:
     return weight is not None and (not x.is_floating_point() or x.shape[-1] <= WIDEST_INPUT)
 
 
@@ -88,7 +88,7 @@ class Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         states = kernel.room_for_states(x.shape[0], x.shape[1], matrix)
         stretch = kernel.room_for_stretch(states) if nonlinearity == "cmodrelu" and differentiable else None
-        if _thin(x, weight):
+        if is_thin(x, weight):
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, x=x, weight=weight)
         else:
             _drive(states, x, weight)
@@ -128,8 +128,8 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
     x, weight, _, matrix, h0, lengths, states, stretch = ctx.saved_tensors
     steps, batch, _ = states.shape
     sums = _Sums(ctx, x, weight, matrix, lengths, batch)
-    carry = _carry(matrix, batch, grad_last)
-    for first, last in _pieces(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse):
+    carry = new_carry(matrix, batch, grad_last)
+    for first, last in pieces_of(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse):
         grad_now, stretch_now = (None if tensor is None else tensor[first:last] for tensor in (grad, stretch))
         inner = sums.piece(first, states[first:last], grad_now, carry, stretch_now)
         start, end = (first + 1, last + 1) if ctx.reverse else (first - 1, last - 1)  # of the previous states
@@ -143,14 +143,14 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
     return sums.gradients(carry)
 
 
-def _carry(matrix: Tensor, batch: int, grad_last: Tensor | None) -> Tensor:
+def new_carry(matrix: Tensor, batch: int, grad_last: Tensor | None) -> Tensor:
     """The external gradient of the last state, in a new buffer."""
     if grad_last is None:
         return matrix.new_zeros(batch, len(matrix))
     return grad_last.clone(memory_format=torch.contiguous_format)
 
 
-def _pieces(steps: int, count: int, reverse: bool) -> list[tuple[int, int]]:
+def pieces_of(steps: int, count: int, reverse: bool) -> list[tuple[int, int]]:
     """[first, last) of each time segment, in the order of the backward pass."""
     length = -(-steps // count)
     pieces = [(first, min(first + length, steps)) for first in range(0, steps, length)]
@@ -171,7 +171,7 @@ class _Sums:
     ) -> None:
         need_x, need_weight, need_bias, need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
         self.x, self.weight, self.steps, self.reverse = x, weight, x.shape[0], ctx.reverse
-        thin = need_weight and _thin(x, weight)
+        thin = need_weight and is_thin(x, weight)
         self.backward = kernel.Backward(
             matrix, batch, lengths, ctx.nonlinearity, ctx.reverse,
             x=x if thin else None, weight=weight, bias=need_bias, wants_carry=self.need_h0,
@@ -229,7 +229,7 @@ class LastState(torch.autograd.Function):
         ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
         steps, batch, n = x.shape[0], x.shape[1], len(matrix)
         enough = max(1, round(steps * batch / (2 * PIECE_ROWS)))  # more pieces would only make their products smaller
-        ctx.pieces = _pieces(steps, min(math.isqrt(steps), enough), reverse)
+        ctx.pieces = pieces_of(steps, min(math.isqrt(steps), enough), reverse)
         run = _Again(x, weight, bias, matrix, lengths, nonlinearity, reverse)
         starts = matrix.new_zeros(len(ctx.pieces), batch, n)  # the state before each piece, in the order of `pieces`
         h = starts[-1] if h0 is None else starts[-1].copy_(h0)
@@ -250,7 +250,7 @@ class LastState(torch.autograd.Function):
         except IndexError:
             run = _Again(x, weight, bias, matrix, lengths, ctx.nonlinearity, ctx.reverse)
         sums = _Sums(ctx, x, weight, matrix, lengths, x.shape[1])
-        carry = _carry(matrix, x.shape[1], grad_last)
+        carry = new_carry(matrix, x.shape[1], grad_last)
         for (first, last), h in zip(ctx.pieces, starts, strict=True):
             states = run.states(first, last, h)
             inner = sums.piece(first, states, None, carry, run.stretch(last - first))
@@ -272,7 +272,7 @@ class _Again:
         reverse: bool,
     ) -> None:
         self.x, self.weight, self.reverse = x, weight, reverse
-        self.thin = _thin(x, weight)
+        self.thin = is_thin(x, weight)
         inputs: dict[str, Tensor | None] = {"x": x, "weight": weight} if self.thin else {}
         self.run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, **inputs)
         self.buffer = matrix.new_empty(0)

@@ -7,8 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kreiss.errors import InputError
-from kreiss.recurrence.library import CODES, expect, loaded, readable, readable_or_none, room
+from kreiss.recurrence.library import CODES, call, expect, loaded, readable, readable_or_none, room
 
 POINTERS = (
     "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "grad", "inner",
@@ -38,18 +37,10 @@ def room_for_stretch(states: Tensor) -> Tensor:
 
 
 def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
-    """Call the kernel; tensors are contiguous, and this frame keeps them alive until it returns."""
-    for name, tensor in tensors.items():
-        if tensor is not None:
-            setattr(job, name, tensor.data_ptr())
-    if loaded().kreiss_run(ctypes.byref(job), threads):
-        raise InputError(
-            f"symbols must be in [0, {job.inputs}), the columns of the input weights; got one outside. "
-            "Make input_size the number of symbols."
-        )
+    call(loaded().kreiss_run, job, threads, tensors)
 
 
-def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
+def inputs_of(x: Tensor | None) -> dict[str, Tensor | None]:
     """Readable inputs under the name of the kernel argument: vectors `x` or integer `symbols`."""
     if x is None:
         return {}
@@ -58,7 +49,7 @@ def _inputs(x: Tensor | None) -> dict[str, Tensor | None]:
     return {"symbols": readable(x.to(torch.int64))}
 
 
-def _between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
+def between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
     return tensor if tensor is None or last - first == len(tensor) else tensor[first:last]
 
 
@@ -88,7 +79,7 @@ class Forward:
             "bias": readable_or_none(bias),
             "lengths": readable_or_none(lengths),
         }
-        self.inputs = _inputs(x)
+        self.inputs = inputs_of(x)
 
     def piece(self, first: int, h0: Tensor | None, states: Tensor, stretch: Tensor | None = None) -> None:
         """Fill `states` for the steps from `first` on, after the state h0 (None: zero).
@@ -96,7 +87,7 @@ class Forward:
         `stretch`, if given, is filled with |h|/|z| of complex numbers, which the backward pass of "cmodrelu" needs.
         """
         job = Pass(*states.shape, self.width, first, *self.flags)
-        inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
+        inputs = {name: between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
         pieces = {"states": states, "h0": readable_or_none(h0), "stretch": stretch}
         _run(job, torch.get_num_threads(), {**self.tensors, **inputs, **pieces})
         self.flags[4] = 0  # packed
@@ -137,7 +128,7 @@ class Backward:
             "grad_inputs": self.grad_weight,
             "grad_bias": self.grad_bias,
         }
-        self.inputs = _inputs(x)
+        self.inputs = inputs_of(x)
 
     def piece(
         self,
@@ -157,7 +148,7 @@ class Backward:
         """
         self.flags[5] = final
         job = Pass(*states.shape, self.width, first, *self.flags)
-        inputs = {name: _between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
+        inputs = {name: between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
         saved = {"states": readable(states), "stretch": readable_or_none(stretch)}
         pieces = {**saved, "grad": readable_or_none(grad), "inner": inner, "carry": carry}
         _run(job, self.threads, {**self.tensors, **inputs, **pieces})
@@ -196,7 +187,7 @@ class Step:
         """The next state, from x (batch, inputs) or integer symbols (batch,)."""
         job = self._jobs[self.turn]
         job.x = job.symbols = None
-        _run(job, self.threads, _inputs(x))
+        _run(job, self.threads, inputs_of(x))
         job.first_piece = 0
         self.turn = 1 - self.turn
         return self.state

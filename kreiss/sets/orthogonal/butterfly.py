@@ -26,21 +26,25 @@ class Butterfly(Method):
     def __init__(self, n: int) -> None:
         super().__init__(n)
         self.strides = [2**k for k in range((n - 1).bit_length())]
-        for stride in self.strides:
-            self.add_constant(f"first_{stride}", partial(_firsts, n, stride))
-        self.sizes = [len(_firsts(n, stride)) for stride in self.strides]
-        self.shape = (sum(self.sizes),)
+        self.shape = (sum(len(_firsts(n, stride)) for stride in self.strides),)
+        self.add_constant("places", partial(_places, n, self.strides))
         self.register_buffer("signs", torch.ones(n))
 
     def forward(self, free: Tensor) -> Tensor:
-        p = torch.eye(self.n, dtype=free.dtype, device=free.device)
-        for stride, angles in zip(self.strides, free.split(self.sizes), strict=True):
-            first = self.constant(f"first_{stride}", free.device)
-            c, s = angles.cos()[:, None], angles.sin()[:, None]
-            x, y = p[first], p[first + stride]
-            turned = torch.cat([c * x - s * y - x, s * x + c * y - y])
-            p = p.index_add(0, torch.cat([first, first + stride]), turned)
-        return p * self.signs
+        # up to layer k the product has square blocks of size 2^k on its diagonal, and only those are formed
+        blocks = free.new_ones(2 ** len(self.strides), 1, 1)
+        layers = self._all_angles(free)
+        for stride, cos, sin in zip(self.strides, layers.cos(), layers.sin(), strict=True):
+            c, s = cos.view(-1, stride, 1), sin.view(-1, stride, 1)
+            x, y = blocks.unflatten(0, (-1, 2)).unbind(1)
+            blocks = torch.cat([torch.cat([c * x, -s * y], -1), torch.cat([s * x, c * y], -1)], -2)
+        return blocks[0, : self.n, : self.n] * self.signs
+
+    def _all_angles(self, free: Tensor) -> Tensor:
+        """The angles of all layers (m, 2^{m−1}), 0 for pairs beyond n."""
+        places = self.constant("places", free.device)
+        every = free if places.numel() == free.numel() else torch.cat([free, free.new_zeros(1)])[places]
+        return every.view(len(self.strides), 2 ** len(self.strides) // 2)
 
     def inverse(self, p: Tensor, tol: float = 1e-9) -> Tensor:
         angles: dict[int, np.ndarray] = {stride: np.zeros(self.n) for stride in self.strides}
@@ -72,6 +76,13 @@ def _firsts(n: int, stride: int) -> np.ndarray:
     """The first index of each pair (i, i + stride) of one layer."""
     i = np.arange(n)
     return i[(i // stride % 2 == 0) & (i + stride < n)]
+
+
+def _places(n: int, strides: list[int]) -> np.ndarray:
+    """The position of the angle of each pair among the free ones, layer by layer; behind the last if there is none."""
+    size = 2 ** len(strides)
+    there = np.concatenate([_firsts(size, stride) + stride < n for stride in strides] or [np.zeros(0, dtype=bool)])
+    return np.where(there, np.cumsum(there) - 1, there.sum())
 
 
 def _unroll(p: np.ndarray, start: int, angles: dict[int, np.ndarray]) -> np.ndarray:
