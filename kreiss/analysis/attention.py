@@ -126,7 +126,7 @@ def dependency_depth(record: Any, threshold: float | None = None, *, ends: int =
 
 
 def _link(depth: Array, strength: Array, row: int, sources: Array, weight: Array) -> None:
-    """Shorten chains through the links from `sources` (B, M) to one row; of two equally short ones keep the stronger."""
+    """Shorten chains by the links from `sources` (B, M) to one row; of two equally short ones keep the stronger."""
     b, slot = np.nonzero(sources >= 0)
     i = sources[b, slot]
     length, product = depth[row, b] + 1, strength[row, b] * weight[b, slot]

@@ -144,8 +144,8 @@ def _of_layer(layer: nn.Module) -> Dynamics:
         )
     if callable(getattr(layer, "attention", None)):
         raise InputError(
-            f"`network` must have a state of a fixed number of reals; got {type(layer).__name__}, which attends to past "
-            "states. Use gradient_flow, sparsity and dependency_depth for it."
+            f"`network` must have a state of a fixed number of reals; got {type(layer).__name__}, which attends to "
+            "past states. Use gradient_flow, sparsity and dependency_depth for it."
         )
     freeze = getattr(layer, "freeze", None)
     layer = freeze() if callable(freeze) else layer  # computes constrained matrices once, without dropout

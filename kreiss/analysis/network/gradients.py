@@ -49,8 +49,8 @@ def gradient_flow(
 ) -> GradientFlow:
     """‖∂L/∂h_t‖ through time.
 
-    The derivative is total: it counts every way from the state, as step t made it, to the loss. In a network with memory
-    these are the next step, all steps that read the state later, and the readout.
+    The derivative is total: it counts every way from the state, as step t made it, to the loss. In a network with
+    memory these are the next step, all steps that read the state later, and the readout.
 
     Args:
         network: see `dynamics`; or a layer that attends to its past, or a module with one inside.
