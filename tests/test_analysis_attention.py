@@ -13,9 +13,18 @@ from torch import nn
 import kreiss
 from kreiss import analysis
 from kreiss.analysis.network.attentive import run_attentive
+from kreiss.bench.growth import memory_by_length
+from kreiss.commands import figures as figure_verb
+from kreiss.commands import memory_figures
 from kreiss.errors import InputError
 from kreiss.memory import AttentionRecord
+from kreiss.networks import RecurrentNetwork
 from kreiss.recurrence.memory import empty_state, reference
+from kreiss.report.analyses import described, of_network
+from kreiss.report.attention_findings import symbol_names
+from kreiss.report.figures import FIGURES
+from kreiss.report.network_findings import Drive
+from kreiss.report.plots.attention import shown_places
 from kreiss.tasks import Denoise
 
 DOUBLE = {"dtype": torch.float64}
@@ -93,7 +102,7 @@ def test_a_change_of_nothing_leaves_the_outputs_of_the_layer():
 
 
 def test_gradients_of_a_layer_inside_a_network_and_of_symbols():
-    network = kreiss.networks.RecurrentNetwork(kreiss.RelRNN(11, 8, short=4, relevant=2), 10, symbols=11)
+    network = RecurrentNetwork(kreiss.RelRNN(11, 8, short=4, relevant=2), 10, symbols=11)
     batch = Denoise(5).train(update=0, batch=3, seed=0)
     loss = analysis.recall_loss(network.readout, batch.targets)
     found = analysis.gradient_flow(network, batch.inputs, loss)
@@ -276,3 +285,116 @@ def test_what_theory_refuses():
     with pytest.raises(InputError, match="spectral radius below 1"):
         analysis.uniform_exponent([[1.0]])
     assert analysis.sparse_bound([[-0.5]], 3, 2) == 0
+
+
+# ---------------------------------------------------------------- memory against length
+
+
+def test_memory_grows_with_the_square_of_the_length_for_full_attention_and_linearly_for_screening():
+    full = memory_by_length(kreiss.MemRNN(3, 8), (60, 120), 2)
+    screened = memory_by_length(kreiss.RelRNN(3, 8, short=3, relevant=3), (60, 120), 2)
+    assert full.peaks[1] > full.peaks[0]
+    assert screened.exponent == pytest.approx(1, abs=0.15)
+    assert full.exponent > 1
+    assert full.peaks[1] > screened.peaks[1]
+    with pytest.raises(InputError, match="increasing"):
+        memory_by_length(kreiss.MemRNN(3, 8), (120, 60))
+
+
+@pytest.mark.slow
+def test_resident_memory_is_that_of_a_fresh_process():
+    found = memory_by_length(kreiss.RNN(16, 64), (2000, 8000), 32, resident=True)
+    states = 4 * 8000 * 32 * 64
+    assert 0.5 * states < found.peaks[1] < 10 * states
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def denoising(layer: nn.Module) -> tuple[nn.Module, Drive]:
+    """A network on a small denoise task, with its input and loss."""
+    task = Denoise(5)
+    network, batch = RecurrentNetwork(layer, 10, symbols=11), task.train(update=0, batch=2, seed=0)
+
+    def loss(hidden: torch.Tensor) -> torch.Tensor:
+        return task.loss(network.read(hidden), batch) * 2
+
+    return network, Drive(batch.inputs, "sequences of denoise", loss, batch.inputs)
+
+
+@pytest.mark.parametrize("kind", [kreiss.MemRNN, kreiss.MemLSTM, kreiss.RelRNN, kreiss.RelLSTM])
+def test_an_attentive_network_has_findings_with_pictures(kind):
+    torch.manual_seed(0)
+    options = {"short": 4, "relevant": 3} if kind in (kreiss.RelRNN, kreiss.RelLSTM) else {}
+    network, drive = denoising(kind(11, 6, **options))
+    found = {one.key: one for part in ("attention", "gradients") for one in of_network(network, part, drive)}
+    assert list(found) == ["attention", "gradients"]
+    kappa = 7 if options else 24
+    assert f"at most {kappa} states (κ)" in found["attention"].sentence
+    kept = "has room for 3" if options else "It keeps every state."
+    assert kept in found["attention"].sentence
+    assert "gradient of the loss" in found["gradients"].sentence
+    titles = [axes.get_title() for axes in found["attention"].draw().axes]
+    assert titles[0] == "attention"
+    assert ("what was kept" in titles) == bool(options)
+    assert found["gradients"].draw().axes
+    labels = [text.get_text() for text in found["attention"].draw().axes[0].get_xticklabels()]
+    assert labels == symbol_names(drive.symbols[:, 0])
+    assert "10" in labels
+    assert "·" in labels
+    assert "attention and gradients are those of the whole" in described(network)
+
+
+def test_random_input_drives_an_attentive_layer_without_a_task():
+    found = {one.key: one.sentence for one in of_network(kreiss.RelRNN(3, 6, short=4, relevant=3), "all")}
+    assert list(found)[-2:] == ["attention", "gradients"]
+    assert "fixed-points" not in found
+    assert "Under random input" in found["attention"]
+    batch_first = list(of_network(kreiss.RelRNN(3, 6, batch_first=True), "gradients"))
+    assert len(batch_first[0].numbers["norms"]) == 101
+
+
+def test_parts_that_a_network_does_not_have_are_refused():
+    with pytest.raises(InputError, match="fixed-points must be asked of a network without memory"):
+        list(of_network(kreiss.MemRNN(3, 6), "fixed-points"))
+    with pytest.raises(InputError, match="attention must be asked of a network that attends"):
+        list(of_network(kreiss.RNN(3, 6), "attention"))
+
+
+def test_of_many_symbols_only_the_rare_ones_are_written():
+    symbols = ["·"] * 100
+    symbols[7] = symbols[50] = "3"
+    assert shown_places(symbols) == [7, 50]
+    assert shown_places(["a", "b"] * 10) == list(range(20))
+    assert len(shown_places(list("abcdef") * 50)) <= 45
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Networks of a few units: what is tested is that every figure can be drawn."""
+    for name, value in (("HIDDEN", 4), ("BATCH", 2)):
+        monkeypatch.setattr(memory_figures, name, value)
+    monkeypatch.setattr("kreiss.report.memory_figures.SIZES", (3,))
+
+
+@pytest.mark.parametrize("name", [name for name in memory_figures.NAMES if name != "004/figB.5"])
+def test_every_figure_of_memory_is_drawn_from_short_runs(name, tiny, tmp_path, capsys):
+    assert name in FIGURES
+    assert figure_verb.make(name, (), tmp_path, train=True, steps=1, delay=2) == 0
+    assert len(list(tmp_path.glob(f"{name.replace('/', '-').replace('.', '-')}.*"))) == 2
+
+
+@pytest.mark.slow
+def test_the_figure_of_characters_is_drawn(tiny, tmp_path):
+    assert figure_verb.make("004/figB.5", (), tmp_path, train=True, steps=1) == 0
+
+
+def test_a_figure_of_memory_takes_a_run(tmp_path):
+    run = tmp_path / "run"
+    task = Denoise(2, valid_sequences=2, test_sequences=2)
+    kreiss.fit(kreiss.RNN(11, 4), task, steps=1, batch=2, out=run, show="quiet")
+    assert figure_verb.make("004/fig4.2", (f"RNN={run}",), tmp_path) == 0
+    with pytest.raises(InputError, match="attends to its past"):
+        figure_verb.make("004/figB.9", (f"denoise={run}",), tmp_path)
+    with pytest.raises(InputError, match="--steps"):
+        figure_verb.make("001/fig1c", (), tmp_path, steps=5)

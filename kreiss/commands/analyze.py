@@ -48,6 +48,8 @@ def figure(
     *networks: str,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("."),
     train: bool = False,
+    steps: int = 0,
+    delay: int = 0,
     list: Annotated[bool, Parameter(name="--list", negative=())] = False,
 ) -> int:
     """Draw a figure of a paper, such as 001/fig1c, as SVG and PNG.
@@ -62,9 +64,17 @@ def figure(
         Folder for the files.
     train
         Train small networks briefly for the roles without a path; the figure says so.
+    steps
+        With --train, updates of each network of a figure of 004; by default 200.
+    delay
+        With --train, T of copy and denoise in a figure of 004; by default 20.
     list
         List all figures and the networks they need.
     """
     from kreiss.commands import figures
 
-    return figures.show_list() if list or not name else figures.make(name, networks, out, train=train)
+    return (
+        figures.show_list()
+        if list or not name
+        else figures.make(name, networks, out, train=train, steps=steps, delay=delay)
+    )

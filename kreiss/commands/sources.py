@@ -124,10 +124,10 @@ def drive_of(network: Any, path: Path) -> tuple[Any, str]:
 
     symbols = None if batch.inputs.is_floating_point() else batch.inputs
     said = f"sequences of {config.task.name}"
-    return Drive(inputs, said, loss, symbols, _alphabet(task)), ""
+    return Drive(inputs, said, loss, symbols, alphabet_of(task)), ""
 
 
-def _alphabet(task: Any) -> list[str] | None:
+def alphabet_of(task: Any) -> list[str] | None:
     """Names of the task's symbols, if they are characters."""
     alphabet = getattr(task, "alphabet", None)
     return None if alphabet is None else [repr(chr(code))[1:-1].replace(" ", "␣") for code in alphabet]

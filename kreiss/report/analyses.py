@@ -70,7 +70,9 @@ def _parts(part: str, attends: bool) -> tuple[str, ...]:
     has = tuple(name for name in PARTS if name not in (("fixed-points",) if attends else MEMORY_PARTS))
     if part != "all" and part not in has:
         kind = "without memory" if attends else "that attends to its past"
-        raise InputError(f"{part} must be asked of a network {kind}; got another. Choose one of: {', '.join(has)}, all.")
+        raise InputError(
+            f"{part} must be asked of a network {kind}; got another. Choose one of: {', '.join(has)}, all."
+        )
     return has if part == "all" else (part,)
 
 

@@ -134,21 +134,23 @@ def _keeping(record: Any, names: Sequence[str] | None) -> str:
 
 
 def _gradients(layer: Any, drive: Drive) -> Finding:
-    x = drive.inputs[:, :BATCH] if drive.loss is None else drive.inputs
-    if len(x) > LONGEST or drive.loss is None:
-        x, loss, of = x[: min(LONGEST, STEPS if drive.loss is None else LONGEST)], _last_output, "the last output"
+    x, loss, of = drive.inputs, drive.loss, "the loss"
+    if loss is None or len(x) > LONGEST:
+        x, loss, of = x[:STEPS, :BATCH], _last_output, "the last output"
+    if layer.batch_first:
+        inner, given = loss, x.transpose(0, 1)
+        loss = lambda outputs: inner(outputs.transpose(0, 1))  # noqa: E731
     else:
-        loss, of = drive.loss, "the loss"
-    given, task_loss = (x.transpose(0, 1), lambda y: loss(y.transpose(0, 1))) if layer.batch_first else (x, loss)
-    flow = analysis.gradient_flow(layer, given, task_loss)
+        given = x
+    flow = analysis.gradient_flow(layer, given, loss)
     mean = flow.mean[1:]
     largest = int(mean.argmax())
     share = percent(float(mean[0] / mean[largest])) if mean[largest] > 0 else "0 %"
     first = f"{share} of that of step {largest}, the largest" if largest else "the largest of all"
     sentence = (
         f"Under {drive.said}, the gradient of {of} with respect to the state of step 0 is {first}; from step to step "
-        f"backwards it changes by a factor of {flow.growth:.4g} on average, over {steps(len(mean))}. It counts all ways "
-        "to the end, through the recurrence and through memory."
+        f"backwards it changes by a factor of {flow.growth:.4g} on average, over {steps(len(mean))}. It counts all "
+        "ways to the end, through the recurrence and through memory."
     )
     numbers = {"norms": flow.mean.tolist(), "total": flow.total.tolist(), "growth_per_step": flow.growth, "of": of}
     draw = lambda: plots.gradients_from_end({f"of {of}": flow}).figure  # noqa: E731
