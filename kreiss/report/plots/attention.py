@@ -138,10 +138,16 @@ def memory_growth(found: Mapping[str, Any], axes: Any = None) -> Any:
             if growth is None:
                 axes.plot([], [], color=GREY, linestyle=":", label=f"{name}: not run")
                 continue
-            label = f"{name}, T^{growth.exponent:.1f}"
-            axes.plot(growth.lengths, [peak / 2**20 for peak in growth.peaks], "o-", color=colour, label=label)
-        axes.set(xlabel="T", ylabel="peak memory, MiB", xscale="log", yscale="log", title="memory")
-        axes.legend(fontsize=8)
+            memory = [peak / 2**20 for peak in growth.peaks]
+            axes.plot(growth.lengths, memory, "o-", color=colour)
+            axes.annotate(
+                f"{name}, T^{growth.exponent:.1f}", (growth.lengths[-1], memory[-1]), color=colour, fontsize=8,
+                xytext=(6, -3), textcoords="offset points",
+            )  # fmt: skip
+        axes.margins(x=0.35, y=0.1)
+        axes.set(xlabel="steps T of the sequence", ylabel="peak memory, MiB", yscale="log", title="memory")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8, loc="upper left")
     return axes
 
 
