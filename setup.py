@@ -11,7 +11,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("kreiss/recurrence/csrc")
-RECURRENCES = ("plain",)  # one file each, compiled once per instruction set
+RECURRENCES = ("memory", "plain")  # one file each, compiled once per instruction set
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KREISS_SANITIZE") else []  # see `make sanitize`
 OPTIMISE = ["-O1", "-g", "-fno-sanitize-recover=undefined", *SANITIZE] if SANITIZE else ["-O3"]
 COMMON = [*OPTIMISE, "-std=c++17", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"]

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 _NAMES = {
     "errors": ["InputError", "MissingExtra"],
     "layers": [
-        "LAYERS", "ENRNN", "EURNN", "GORU", "GRU", "IRNN", "LSTM", "NNRNN", "ORNN", "RNN", "SVDRNN", "URNN",
+        "ENRNN", "EURNN", "GORU", "GRU", "IRNN", "LSTM", "NNRNN", "ORNN", "RNN", "SVDRNN", "URNN",
         "ComplexNNRNN", "ExpRNN", "FullURNN", "GatedNNRNN", "Henaff", "OrthRNN", "RecurrentLayer", "ScoRNN", "ScuRNN",
         "SpectralRNN", "Stream",
     ],
-    "memory": ["MemLSTM", "MemRNN", "RelLSTM", "RelRNN"],
-    "networks": ["NETWORKS", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save"],
+    "memory": ["SAB", "HDetach", "MemLSTM", "MemRNN", "RelLSTM", "RelRNN"],
+    "networks": ["LAYERS", "NETWORKS", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save"],
     "optim": [
         "Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles", "soft_orthogonality",
     ],

@@ -56,11 +56,20 @@ MODELS: dict[str, Model] = {
     ),
     "lstm": Model("none, gated", "4*N*N + 4*N*I + 8*N", "4N² + 4NI", "hochreiter1997"),
     "gru": Model("none, gated", "3*N*N + 3*N*I + 6*N", "3N² + 3NI", "cho2014"),
+    "memrnn": Model("none; reads t past states", "3*N*N + N*I + 2*N", "3N² + NI + 2tN", "bahdanau2015"),
+    "memlstm": Model(
+        "none, gated; reads t past states", "6*N*N + 4*N*I + 5*N", "6N² + 4NI + 2tN", "bahdanau2015"
+    ),
+    "relrnn": Model("none; reads k = ν + ρ states", "3*N*N + N*I + 2*N", "3N² + NI + 2kN", "kerg2020"),
+    "rellstm": Model(
+        "none, gated; reads k = ν + ρ states", "6*N*N + 4*N*I + 5*N", "6N² + 4NI + 2kN", "kerg2020"
+    ),
 }  # fmt: skip
 
 # in `parameters`: m reflections (default N − 1), s the short-term size, q = N − s, b angles (about ½ N log₂ N), r
 # rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers; the second cost is
 # that of large layers, which apply their matrix as a product of sparse factors.
+# V of memrnn and relrnn may be in any set.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {
@@ -151,6 +160,39 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
                   "Bougares, Fethi and Schwenk, Holger and Bengio, Yoshua",
         "title": "Learning Phrase Representations using {RNN} Encoder--Decoder for Statistical Machine Translation",
         "booktitle": "Conference on Empirical Methods in Natural Language Processing", "year": "2014",
+    }),
+    "kerg2020": ("inproceedings", {
+        "author": "Kerg, Giancarlo and Kanuparthi, Bhargav and Goyal, Anirudh and Goyette, Kyle and Bengio, Yoshua and "
+                  "Lajoie, Guillaume",
+        "title": "Untangling Tradeoffs between Recurrence and Self-Attention in Artificial Neural Networks",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2020",
+    }),
+    "kerg2022": ("phdthesis", {
+        "author": "Kerg, Giancarlo",
+        "title": "Inductive Biases for Efficient Information Transfer in Artificial Networks",
+        "school": "Universit{\\'e} de Montr{\\'e}al", "year": "2022",
+    }),
+    "ke2018": ("inproceedings", {
+        "author": "Ke, Nan Rosemary and Goyal, Anirudh and Bilaniuk, Olexa and Binas, Jonathan and Mozer, Michael C. "
+                  "and Pal, Chris and Bengio, Yoshua",
+        "title": "Sparse Attentive Backtracking: Temporal Credit Assignment through Reminding",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2018",
+    }),
+    "kanuparthi2019": ("inproceedings", {
+        "author": "Kanuparthi, Bhargav and Arpit, Devansh and Kerg, Giancarlo and Ke, Nan Rosemary and Mitliagkas, "
+                  "Ioannis and Bengio, Yoshua",
+        "title": "h-detach: Modifying the {LSTM} Gradient towards Better Optimization",
+        "booktitle": "International Conference on Learning Representations", "year": "2019",
+    }),
+    "bahdanau2015": ("inproceedings", {
+        "author": "Bahdanau, Dzmitry and Cho, Kyunghyun and Bengio, Yoshua",
+        "title": "Neural Machine Translation by Jointly Learning to Align and Translate",
+        "booktitle": "International Conference on Learning Representations", "year": "2015",
+    }),
+    "gu2023": ("article", {
+        "author": "Gu, Albert and Dao, Tri",
+        "title": "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
+        "journal": "arXiv preprint arXiv:2312.00752", "year": "2023",
     }),
 }  # fmt: skip
 

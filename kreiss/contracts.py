@@ -68,6 +68,10 @@ class Network(Recorded, CheckedLoading):
         """A term added to the training loss, or None."""
         return None
 
+    def carried(self, state: Any) -> Any:
+        """What the next window of a long sequence starts from; by default the state itself."""
+        return state
+
     def freeze(self) -> Self:
         """A copy for inference, without gradients."""
         return copy.deepcopy(self).requires_grad_(False).eval()

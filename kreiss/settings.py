@@ -150,6 +150,12 @@ class Config(Section):
     )
     log_every: PositiveInt = Field(10, description="updates between records of the training loss")
     patience: PositiveInt | None = Field(None, description="stop after this many validations without improvement")
+    stop_at: float | None = Field(
+        None, allow_inf_nan=False, description="stop when a validation is this good: solved; default: do not"
+    )
+    stop_metric: str | None = Field(
+        None, description="metric that `stop_at` is compared with; default: the one that chooses the best checkpoint"
+    )
     precision: Literal["float32", "bf16", "fp16"] = Field(
         "float32", description="precision of autocast; constraints stay in float32"
     )
@@ -161,6 +167,12 @@ class Config(Section):
     track: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...], BeforeValidator(_listed)] = (
         Field((), description="experiment trackers that also receive the records")
     )
+
+    @model_serializer(mode="wrap")
+    def _without_default_stop(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Where nothing stops a run early nothing is written, so that runs recorded before that keep their keys."""
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if value is not None or not name.startswith("stop_")}
 
 
 # short name → dotted name, for common settings

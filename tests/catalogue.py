@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 import kreiss
-from kreiss.layers import LAYERS
 from kreiss.layers.contract.complex import ComplexLayer
+from kreiss.memory import MEMORY_LAYERS
+from kreiss.memory.base import AttentiveLayer
+from kreiss.networks import LAYERS
 from kreiss.sets.orthogonal import METHODS
 from kreiss.sets.unitary import UNITARY_METHODS
 
@@ -70,6 +74,16 @@ VARIANTS: dict[str, Callable[..., Any]] = {
     "eurnn-fft": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, **options),
     "eurnn-fft-structured": lambda *sizes, **options: kreiss.EURNN(*sizes, fft=True, structured=True, **options),
     "complexnnrnn-clamped": lambda *sizes, **options: kreiss.ComplexNNRNN(*sizes, radius=0.95, **options),
+    # with so little memory that states are screened in the short sequences of tests
+    "relrnn": lambda *sizes, **options: kreiss.RelRNN(*sizes, **{"short": 2, "relevant": 2, **options}),
+    "rellstm": lambda *sizes, **options: kreiss.RelLSTM(*sizes, **{"short": 3, "relevant": 1, **options}),
+    "relrnn-schur": lambda *sizes, **options: kreiss.RelRNN(*sizes, short=2, relevant=2, recurrent="schur", **options),
+    "relrnn-learned": lambda *sizes, **options: kreiss.RelRNN(
+        *sizes, short=2, relevant=1, screening="learned", **options
+    ),
+    "rellstm-surprise": lambda *sizes, **options: kreiss.RelLSTM(
+        *sizes, short=2, relevant=1, screening="surprise", **options
+    ),
     "exprnn-expm": lambda *sizes, **options: kreiss.ExpRNN(*sizes, orthogonal="expm", **options),
 }
 
@@ -79,11 +93,17 @@ OURS = {name: make for name, make in VARIANTS.items() if name not in ("lstm", "g
 # those of them with gates, which the kernel does not have
 GATED = {name: make for name, make in OURS.items() if name.startswith(("goru", "gatednnrnn"))}
 
+# those that attend to their own past, whose state is not one tensor
+MEMORY = {name: make for name, make in OURS.items() if name.split("-")[0] in MEMORY_LAYERS}
+
+# those whose state is one tensor, as that of torch.nn.RNN
+PLAIN_STATE = {name: make for name, make in OURS.items() if name not in MEMORY}
+
 # those whose recurrence is that of torch.nn.RNN
-ELMAN = {name: make for name, make in OURS.items() if name not in GATED and not name.startswith("henaff")}
+ELMAN = {name: make for name, make in PLAIN_STATE.items() if name not in GATED and not name.startswith("henaff")}
 
 # those whose recurrent matrix is its own parameter
-FREE = {"rnn", "irnn", "orthrnn", "henaff"}
+FREE = {"rnn", "irnn", "orthrnn", "henaff"} | {name for name in MEMORY if not name.endswith("schur")}
 
 # those whose units are complex: two real features per unit of hidden_size
 COMPLEX = {name: make for name, make in OURS.items() if issubclass(type(make(1, 1)), ComplexLayer)}
@@ -114,5 +134,28 @@ many_steps = pytest.mark.parametrize("steps", [500, pytest.param(10_000, marks=p
 
 
 def state_of(layer: nn.Module, state: Any) -> list[Any]:
-    """The tensors of a state: one, or the pair of an LSTM."""
-    return list(state) if isinstance(state, tuple) else [state]
+    """The tensors of a state: one, the pair of an LSTM, or the parts of a layer with memory."""
+    return tree_leaves(state)
+
+
+def hidden_of(state: Any) -> list[Any]:
+    """The tensors of a state that have the shape of torch's: h, and c of an LSTM."""
+    return [getattr(state, name) for name in ("h", "c") if hasattr(state, name)] or tree_leaves(state)
+
+
+def filled(state: Any) -> Any:
+    """The state of one sequence, without the empty slots that a longer one in the batch leaves in a full memory."""
+    if not hasattr(state, "memory"):
+        return state
+    there = state.times >= 0
+    return state._replace(memory=state.memory[there], times=state.times[there])
+
+
+def a_state(layer: Any, batch_size: int | None = None) -> Any:
+    """A random state: any numbers will do, except in a memory, which must have come about."""
+    if isinstance(layer, AttentiveLayer):
+        lead = [] if batch_size is None else [batch_size]
+        times = [*lead, 5] if layer.batch_first else [5, *lead]
+        x = torch.randn(*times, layer.input_size, dtype=layer.weight_ih_l0.dtype)
+        return tree_map(torch.detach, layer(x)[1])
+    return tree_map(torch.randn_like, layer.init_state(batch_size))

@@ -1,4 +1,4 @@
-"""Faults that the suite must notice: 40 edits of one line each, and what runs the tests against them.
+"""Faults that the suite must notice: 42 edits of one line each, and what runs the tests against them.
 
     python tests/mutants.py --clean     the named tests pass on the source as it is
     python tests/mutants.py             every mutant is made in a copy of the tracked files, and killed there
@@ -213,6 +213,16 @@ MUTANTS = [
         of("sequence", "frames"),
     ),
     # ------------------------------------------------------------ training
+    Mutant(
+        "a solved run goes on",
+        "training/loop.py", "or self.solved or impatient", "or impatient",
+        of("runs", k="good_enough"),
+    ),
+    Mutant(
+        "selective copying gives one cue for all tokens",
+        "tasks/selectivecopy.py", "inputs[-self.tokens :] = self", "inputs[-self.tokens] = self",
+        of("tasks", k="selective"),
+    ),
     Mutant(
         "pieces of a batch weigh the same whatever their length",
         "training/loop.py", "loss = loss * (terms(piece, self.task.answers) / whole)", "loss = loss / count",

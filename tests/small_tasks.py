@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kreiss.tasks import Adding, Batch, Characters, Copy, Denoise, Frames, Pixels, Sequence, Task
+from kreiss.tasks import Adding, Batch, Characters, Copy, Denoise, Frames, Pixels, SelectiveCopy, Sequence, Task
 from sounds import riff, speech
 
 DATA = Path(os.environ.get("KREISS_DATA", "")) if os.environ.get("KREISS_DATA") else None
@@ -49,6 +49,9 @@ SMALL: dict[str, Callable[[Path], Task]] = {
     "copy-fixed": lambda _: Copy(5, sequences=11, valid_sequences=7, test_sequences=9),
     "copy-transfer": lambda _: Copy(5, test_delays="8,13", valid_sequences=7, test_sequences=9),
     "denoise": lambda _: Denoise(5, valid_sequences=7, test_sequences=9),
+    "denoise-transfer": lambda _: Denoise(5, test_delays="8,13", valid_sequences=7, test_sequences=9),
+    "selectivecopy": lambda _: SelectiveCopy(24, tokens=6, vocabulary=8, valid_sequences=7, test_sequences=9),
+    "selectivecopy-fixed": lambda _: SelectiveCopy(24, sequences=11, tokens=6, valid_sequences=7, test_sequences=9),
     "adding": lambda _: Adding(6, sequences=11, valid_sequences=7, test_sequences=9),
     "adding-fresh": lambda _: Adding(6, sequences=0, valid_sequences=7, test_sequences=9),
     "pixels": lambda _: Pixels(),

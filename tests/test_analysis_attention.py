@@ -101,6 +101,46 @@ def test_a_change_of_nothing_leaves_the_outputs_of_the_layer():
         assert torch.allclose(run_attentive(layer, x)[1], layer(x)[0], rtol=1e-10)
 
 
+def sab_outputs(layer, x: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    """[h_t; r_t] of SAB as its equations say, for few memories, with change[t] added to h_t."""
+    h = c = x.new_zeros(x.shape[1], layer.hidden_size)
+    memory, outputs = [h], []
+    w_state, w_memory = layer.attention_score_l0.chunk(2)
+    for step, (now, e) in enumerate(zip(x, change, strict=True), 1):
+        z = now @ layer.weight_ih_l0.T + h @ layer.weight_hh_l0.T + layer.bias_ih_l0 + layer.bias_hh_l0
+        i, f, g, o = z.chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        own = o.sigmoid() * c.tanh()
+        scores = [own.tanh() @ w_state + m.tanh() @ w_memory for m in memory]
+        read = sum(score[:, None] * m for score, m in zip(scores, memory, strict=True))
+        h = own + read + e
+        memory += [h] if step % layer.attend_every == 0 else []
+        outputs.append(torch.cat([h, read], -1))
+    return torch.stack(outputs)
+
+
+def test_gradients_of_sab_are_those_of_its_equations():
+    torch.manual_seed(0)
+    layer, x = kreiss.SAB(3, 5, top=50, truncate=50, read_output=True, **DOUBLE), driven()
+    nn.init.normal_(layer.attention_score_l0)
+    change = torch.zeros(STEPS, BATCH, 5, dtype=torch.float64, requires_grad=True)
+    outputs = sab_outputs(layer, x, change)
+    assert torch.allclose(outputs, layer(x)[0])
+    (expected,) = torch.autograd.grad(weighted(outputs), change)
+    found = analysis.gradient_flow(layer, x, weighted)
+    assert torch.allclose(found.norms[1:], expected.norm(dim=-1), rtol=1e-9)
+    truncated = analysis.gradient_flow(kreiss.SAB(3, 5, truncate=4, **DOUBLE), x, lambda y: y[4].sum())
+    assert float(truncated.norms[3].sum()) == 0  # h is cut off from its past at every fourth step
+
+
+def test_the_weights_of_sab_are_signed_and_its_first_memory_is_no_state():
+    layer = kreiss.SAB(3, 5, top=3, attend_every=1)
+    found = analysis.sparsity(layer.attention(driven().float()))
+    assert found.counts[0, 0] == 0  # only the zero vector
+    assert found.largest <= 2  # k − 1, once there are more than k memories
+    assert analysis.dependency_depth(layer.attention(driven().float())).largest <= STEPS - 1
+
+
 def test_gradients_of_a_layer_inside_a_network_and_of_symbols():
     network = RecurrentNetwork(kreiss.RelRNN(11, 8, short=4, relevant=2), 10, symbols=11)
     batch = Denoise(5).train(update=0, batch=3, seed=0)
@@ -291,9 +331,9 @@ def test_what_theory_refuses():
 
 
 def test_with_screening_memory_grows_linearly_with_the_length():
-    found = memory_by_length(kreiss.RelRNN(3, 8, short=3, relevant=3), (40, 80), 2)
+    found = memory_by_length(kreiss.RelRNN(3, 8, short=3, relevant=3), (400, 800), 2)
     assert found.exponent == pytest.approx(1, abs=0.2)
-    full = memory_by_length(kreiss.MemRNN(3, 8), (40, 80), 2)
+    full = memory_by_length(kreiss.MemRNN(3, 8), (400, 800), 2)
     assert full.exponent > 0.8  # how much more depends on the path that runs it
     with pytest.raises(InputError, match="increasing"):
         memory_by_length(kreiss.MemRNN(3, 8), (120, 60))
@@ -375,24 +415,24 @@ def tiny(monkeypatch):
     monkeypatch.setattr("kreiss.report.memory_figures.SIZES", (3,))
 
 
-@pytest.mark.parametrize("name", [name for name in memory_figures.NAMES if name != "004/figB.5"])
+@pytest.mark.parametrize("name", [name for name in memory_figures.NAMES if name != "thesis/figB.5"])
 def test_every_figure_of_memory_is_drawn_from_short_runs(name, tiny, tmp_path, capsys):
     assert name in FIGURES
     assert figure_verb.make(name, (), tmp_path, train=True, steps=1, delay=2) == 0
-    assert len(list(tmp_path.glob(f"{name.replace('/', '-').replace('.', '-')}.*"))) == 2
+    assert len(list(tmp_path.glob(f"{name.replace('/', '-')}.*"))) == 2
 
 
 @pytest.mark.slow
 def test_the_figure_of_characters_is_drawn(tiny, tmp_path):
-    assert figure_verb.make("004/figB.5", (), tmp_path, train=True, steps=1) == 0
+    assert figure_verb.make("thesis/figB.5", (), tmp_path, train=True, steps=1) == 0
 
 
 def test_a_figure_of_memory_takes_a_run(tmp_path):
     run = tmp_path / "run"
     task = Denoise(2, valid_sequences=2, test_sequences=2)
     kreiss.fit(kreiss.RNN(11, 4), task, steps=1, batch=2, out=run, show="quiet")
-    assert figure_verb.make("004/fig4.2", (f"RNN={run}",), tmp_path) == 0
+    assert figure_verb.make("thesis/fig4.2", (f"RNN={run}",), tmp_path) == 0
     with pytest.raises(InputError, match="attends to its past"):
-        figure_verb.make("004/figB.9", (f"denoise={run}",), tmp_path)
+        figure_verb.make("thesis/figB.9", (f"denoise={run}",), tmp_path)
     with pytest.raises(InputError, match="--steps"):
         figure_verb.make("001/fig1c", (), tmp_path, steps=5)

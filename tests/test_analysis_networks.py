@@ -14,6 +14,7 @@ from kreiss import analysis
 from kreiss.errors import InputError
 from kreiss.layers import LAYERS
 
+# without layers with memory, whose state counts steps and so is no vector
 NETWORKS = {
     **{name: lambda make=make, **options: make(3, 6, **options) for name, make in LAYERS.items()},
     "torch-rnn": lambda **options: nn.RNN(3, 6, **options),

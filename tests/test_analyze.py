@@ -16,11 +16,13 @@ from kreiss import analysis
 from kreiss.commands import figures as figure_verb
 from kreiss.commands.sources import source
 from kreiss.errors import InputError
-from kreiss.layers import LAYERS
-from kreiss.networks import RecurrentNetwork
+from kreiss.experiments import experiment
+from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.report import network_findings
 from kreiss.report.analyses import of_network, shown_matrix
 from kreiss.report.figures import FIGURES
+from kreiss.studies import results
+from kreiss.studies.jobs import job_of
 from kreiss.tasks import Adding, Copy, Task
 
 MATRIX_KEYS = ["spectrum", "structure", "memory", "growth", "starts"]
@@ -245,9 +247,29 @@ def test_figure_writes_both_forms_and_lists_what_there_is(tmp_path, does):
     assert does("figure", "001/fig1c", "-o", tmp_path)[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["001-fig1c.png", "001-fig1c.svg"]
     assert set(FIGURES) <= set(does("figure", "--list")[1].split())
+    code, _, complained = does("figure", "thesis/figB.3", f"LSTM={tmp_path}", "-o", tmp_path)
+    assert code == 2
+    assert f"curves must be of runs; got {tmp_path}, which is no folder of a run" in complained
     code, _, complained = does("figure", "001/fig3", "copy", "-o", tmp_path)
     assert code == 2
     assert "a network must be given as ROLE=PATH; got 'copy'" in complained
+
+
+def test_curves_are_drawn_from_runs_and_by_default_from_recorded_results(tmp_path, does, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = experiment("004/figB.3")
+    job = job_of(made, made.row("lstm-300"), "laptop", 0)
+    curve = [{"update": update, "loss": 1 / update} for update in (10, 20)]
+    run = {"row": job.row, "scale": "laptop", "seed": 0, "state": "finished", "curve": curve}
+    assert does("figure", "thesis/figB.3")[0] == 2
+    results.add(results.FOLDER, made.name, {job.key: run})
+    curves, note = figure_verb._filled("thesis/figB.3", {}, train=False)
+    assert curves == {"LSTM, T = 300": ([10, 20], [0.1, 0.05])}
+    assert note == "results at scale laptop, means over seeds"
+    assert does("figure", "thesis/figB.3", "-o", "drawn")[0] == 0
+    assert sorted(path.name for path in Path("drawn").iterdir()) == ["thesis-figB.3.png", "thesis-figB.3.svg"]
+    kreiss.fit("rnn", "denoise", {"hidden": 4, "task.delay": 3, "steps": 2}, out="mine", show="quiet")
+    assert list(figure_verb._filled("thesis/figB.4", {"mine": "mine"}, train=False)[0]["mine"][0]) == [1, 2]
 
 
 def test_what_is_left_out_of_a_large_network_is_said(monkeypatch):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import kreiss
-from catalogue import ELMAN, FREE, OURS, SETS, VARIANTS, units
+from catalogue import ELMAN, FREE, OURS, PLAIN_STATE, SETS, VARIANTS, units
 from kreiss import Free, InputError, Orthogonal, Schur, Stacked, cli
 from kreiss.networks import RecurrentNetwork
 from kreiss.tasks import Copy
@@ -330,7 +330,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", PLAIN_STATE)  # other states are in test_memory_layers.py
 @pytest.mark.parametrize("case", STATES)
 def test_a_state_that_does_not_fit_is_refused(name, case, batch_first):
     layer = OURS[name](3, units(name, 4), 2, batch_first=batch_first)
@@ -339,14 +339,14 @@ def test_a_state_that_does_not_fit_is_refused(name, case, batch_first):
         layer(torch.zeros((3, 5, 3) if batch_first else (5, 3, 3)), hx)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", PLAIN_STATE)
 def test_a_batched_state_for_an_unbatched_sequence_is_refused(name):
     layer = OURS[name](3, units(name, 4))
     with refused(r"^`hx` must be 2-D for unbatched 2-D input; got 3-D\. Its shape is \(1, 4\)", keeps=layer):
         layer(torch.zeros(5, 3), torch.zeros(1, 1, 4))
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", PLAIN_STATE)
 def test_the_pair_of_an_lstm_as_state_of_a_plain_layer_is_refused(name):
     # the mistake made when one layer is exchanged for another
     layer = OURS[name](3, 4)

@@ -16,7 +16,7 @@ import kreiss
 from catalogue import mostly_slow
 from kreiss import cli
 from kreiss.experiments import COMPUTED, EXPERIMENTS, names
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.report.plots import comparison
 from kreiss.storage.files import read_tensors
 from kreiss.tasks import TASKS
@@ -190,6 +190,9 @@ def test_runs_are_listed_shown_and_removed(kreiss_does):
     assert [(row["run"], row["model"], row["state"], row["update"]) for row in rows] == [
         ("runs/more/two", "lstm", "finished", "6/6"), ("runs/one", "nnrnn", "finished", "6/6"),
     ]  # fmt: skip
+    kreiss_does("train", "copy", *SMALL, "--quiet", "--out", "easy/run", "--stop-at", 99)
+    solved = json.loads(kreiss_does("runs", "ls", "easy", "--json").out)
+    assert (solved["state"], solved["update"]) == ("solved", "3/6")
     assert rows[1]["test"] == pytest.approx(read_records(Path("runs/one"))[-1]["loss"])
     assert "runs/one" in kreiss_does("runs", "ls").out
     shown = kreiss_does("runs", "show", "runs/one").out

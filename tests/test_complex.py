@@ -16,8 +16,7 @@ from torch import Tensor, nn
 import kreiss
 from catalogue import COMPLEX, STRUCTURED, many_steps
 from kreiss import linalg
-from kreiss.layers import LAYERS
-from kreiss.networks import RecurrentNetwork
+from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.recurrence import reference_only
 from kreiss.sets import initial
 

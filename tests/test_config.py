@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kreiss.errors import InputError
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.settings import Config
 from kreiss.training.config import read_settings, resolved, scalar, words, written
 from kreiss.training.planning import make_network, make_task, planned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 import kreiss
 from kreiss.commands.experiments import between_marks, report
 from kreiss.errors import InputError
-from kreiss.experiments import EXPERIMENTS, experiment
+from kreiss.experiments import EXPERIMENTS, Experiment, Published, Row, experiment
+from kreiss.experiments.parts import PAPER
 from kreiss.report import experiments, tables
 from kreiss.report.comparison import compare, compare_runs, verdict
 from kreiss.report.summary import of_models, summary
@@ -25,6 +27,7 @@ STRUCTURE = script("learned_structure")
 RECORDED = ROOT / results.FOLDER
 TABLE = experiment("001/table1")
 COPY = experiment("001/fig2-copy")
+LSTM = replace(experiment("004/figB.3"), split="test")
 
 
 def runs_of(made, name, scale, values, metric, **more):
@@ -104,6 +107,49 @@ def test_curves_without_numbers_are_judged_against_the_baseline():
     assert verdict(line_of(comparison, "nnrnn"), comparison) == "solved"
     assert verdict(line_of(comparison, "lstm"), comparison) == "no better than without memory"
     assert "Without memory: 0.0945." in tables.table(comparison)
+
+
+def test_runs_that_were_solved_say_after_how_many_updates():
+    known = runs_of(LSTM, "lstm-100", "laptop", [0.001, 0.002], "loss")
+    for record, update in zip(known.values(), (1000, 1500), strict=True):
+        record["solved"] = update
+    comparison = compare(LSTM, "laptop", known)
+    assert "| 0.0015 ± 0.0005, accuracy 0.995, solved after 1,250 updates | 2 |" in tables.table(comparison)
+    assert verdict(line_of(comparison, "lstm-100"), comparison) == "solved"
+    del next(iter(known.values()))["solved"]
+    assert "solved after" not in tables.table(compare(LSTM, "laptop", known))
+
+
+def test_a_run_that_was_solved_keeps_its_last_value_while_others_go_on():
+    solved = {"curve": [{"update": 1, "loss": 3.0}, {"update": 2, "loss": 1.0}], "solved": 2}
+    other = {"curve": [{"update": update, "loss": 3.0} for update in (1, 2, 3, 4)]}
+    assert experiments.band([solved, other], "loss")[:2] == ([1, 2, 3, 4], [3.0, 2.0, 2.0, 2.0])
+    del solved["solved"]
+    assert experiments.band([solved, other], "loss")[0] == [1, 2]
+
+
+def test_each_delay_is_judged_against_its_own_baseline_and_has_a_panel_if_asked():
+    known = runs_of(LSTM, "lstm-100", "laptop", [0.17], "loss", baseline={"loss": 0.1733})
+    known |= runs_of(LSTM, "lstm-2000", "laptop", [0.17], "loss", baseline={"loss": 0.0103})
+    for record in known.values():
+        record["test"]["accuracy"] = 0.12
+    comparison = compare(LSTM, "laptop", known)
+    verdicts = [verdict(line_of(comparison, name), comparison) for name in ("lstm-100", "lstm-2000")]
+    assert verdicts == ["better than without memory", "no better than without memory"]
+    assert "Without memory" not in tables.table(comparison)
+    shown = [line for line in comparison.lines if line.runs]
+    assert len(experiments.curves(comparison, shown).axes) == 1
+    apart = compare(replace(LSTM, panels=True), "laptop", known)
+    assert [axes.get_title() for axes in experiments.curves(apart, shown).axes] == ["T = 100", "T = 2000"]
+
+
+def test_a_quoted_row_shows_its_number_and_nothing_of_ours():
+    quoted = Row("s4", "S4", {}, (), (Published("accuracy", 0.183),))
+    lstm = Row("lstm", "LSTM", {"task": "selectivecopy", "model": "lstm", "hidden": 8}, ours=True)
+    made = Experiment("x/y", "gu2023", "Table 1", "Selective copying", "accuracy", (quoted, lstm), {"paper": PAPER})
+    text = tables.table(compare(made, "paper", {}))
+    assert "| S4 | – | – | 0.183 | – | – | – | – | quoted |" in text
+    assert "| LSTM (ours) | – | – | – | not run | – | – | – | not run |" in text
 
 
 def test_the_order_of_rows_is_compared_with_that_of_the_paper():
@@ -266,7 +312,8 @@ def test_every_table_and_figure_with_runs_stands_on_the_page_of_experiments():
     text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     shown = {found[2].split()[0] for found in re.finditer(tables.MARK, text)}
     settings_or_gradients = {"000/table2", "000/table3", "000/table5", "004/appA-fig3"}
-    assert shown == set(EXPERIMENTS) - settings_or_gradients
+    curves_of_tables = {f"004/figB.{figure}" for figure in ("2-copy", "2-denoise", "3", "4", "6")}
+    assert shown == set(EXPERIMENTS) - settings_or_gradients - curves_of_tables
 
 
 def test_the_table_of_learned_structure_is_what_was_measured():

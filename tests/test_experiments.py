@@ -13,7 +13,8 @@ from kreiss.errors import InputError
 from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, experiment, names, row
 from kreiss.experiments.nnrnn import RATES
 from kreiss.experiments.parts import PARAMETERS, UNITS, Experiment, Row, Scale
-from kreiss.layers import LAYERS
+from kreiss.experiments.thesis import updates
+from kreiss.networks import LAYERS
 from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.report.figures import FIGURES
 from kreiss.settings import Config
@@ -24,9 +25,10 @@ from kreiss.training.config import own_options, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.loop import Supervised
 from kreiss.training.planning import make_network, make_task
+from kreiss.training.presets import preset_named
 from scripts import script
 
-ROWS = [(made, one) for made in EXPERIMENTS.values() for one in made.rows if one.settings["model"] in LAYERS]
+ROWS = [(made, one) for made in EXPERIMENTS.values() for one in made.rows if one.settings.get("model") in LAYERS]
 by_row = pytest.mark.parametrize(("made", "one"), ROWS, ids=[f"{made.name}/{one.name}" for made, one in ROWS])
 by_experiment = pytest.mark.parametrize("made", EXPERIMENTS.values(), ids=lambda made: made.name)
 
@@ -44,8 +46,9 @@ class Sizes:
         task = TASKS[name]
         frame = options.get("window", 256) // 2 + 1
         letters = 50 if options.get("text") == "ptb" else 0
-        self.input_size = {"characters": letters, "frames": frame, "pixels": 1}.get(name) or task.input_size
-        self.output_size = {"characters": letters, "frames": frame, "pixels": 10}.get(name) or task.output_size
+        alike = {"characters": letters, "frames": frame, "selectivecopy": options.get("vocabulary", 16)}
+        self.input_size = {**alike, "pixels": 1}.get(name) or task.input_size
+        self.output_size = {**alike, "pixels": 10}.get(name) or task.output_size
         self.symbols, self.answers = task.symbols, task.answers
 
 
@@ -107,6 +110,70 @@ def test_numbers_stand_as_they_are_printed():
     assert [number.value for number in row("release/ptb/nnrnn-300")[1].published] == [1.42, 0.6954]
     exprnn = [f"release/ptb/exprnn-{name}" for name in ("150-parameters", "300-parameters", "150", "300")]
     assert [published[name].value for name in exprnn] == [1.43, 1.44, 1.45, 1.48]
+
+
+def test_the_tables_of_the_thesis_stand_as_they_are_printed():
+    shares = {name: [number.value for number in row(name)[1].published] for name in names() if name.startswith("004")}
+    assert shares["004/table4.1/orthrnn"] == [0.99, 0.04, 0.16, 0.1, 0.0]
+    assert shares["004/table4.1/hdetach"] == [1.0, 0.91, 0.77, 0.51, 0.42]
+    assert shares["004/table4.1/memrnn"] == [0.99, 0.99, 0.99, 0.92]
+    assert shares["004/table4.2/goru-2000"] == [0.73]
+    assert shares["004/table4.2/exprnn-300"] == [0.25]
+    assert shares["004/table4.2/memrnn-2000"] == shares["004/tableB.2/memrnn-2000"] == []
+    assert shares["004/tableB.2/orthrnn-1000"] == [0.8]
+    assert shares["004/tableB.2/lstm-500"] == [0.12]
+    assert shares["004/table4.3-ptb/relrnn"] == [1.43, 0.69]
+    assert shares["004/table4.3-ptb/sab"] == [1.37]
+    assert shares["004/table4.3-pmnist/rellstm"] == [0.943]
+    assert len([name for name in shares if name.startswith("004/table4.2/")]) == 8 * 5 + 2 * 2
+    assert len([name for name in shares if name.startswith("004/tableB.2/")]) == 7 * 6
+
+
+def test_what_the_thesis_does_not_print_is_as_in_its_public_code():
+    copying, denoising = experiment("004/table4.1").row("relrnn").settings, experiment("004/table4.2")
+    assert (copying["hidden"], copying["batch"], copying["steps"], copying["clip_norm"]) == (128, 10, 200_000, 1.0)
+    assert (copying["optimiser"], copying["lr"], copying["model.nonlinearity"]) == ("adam", 2e-4, "tanh")
+    assert (copying["model.short"], copying["model.relevant"]) == (10, 10)
+    denoised = denoising.row("relrnn-100").settings
+    assert (denoised["optimiser"], denoised["optimiser.alpha"], denoised["lr"]) == ("rmsprop", 0.99, 2e-4)
+    assert denoised["model.nonlinearity"] == "modrelu"
+    assert denoising.row("goru-500").settings["lr"] == 1e-3
+    assert own_options(as_published("004/table4.3-pmnist/lstm").task)["permutation"] == 100
+
+
+def test_runs_of_the_thesis_end_when_they_are_solved_or_after_about_ten_minutes():
+    assert (updates("relrnn", 100), updates("relrnn", 2000), updates("sab", 100)) == (40_000, 3500, 10_000)
+    for name in ("004/table4.2", "004/tableB.2", "004/screening"):
+        made = experiment(name)
+        for one in (one for one in made.rows if not one.quoted):
+            settings = made.settings(one, "laptop")
+            assert (settings["stop_at"], settings["stop_metric"]) == (0.9999, "accuracy")
+            assert settings["hidden"] == one.settings["hidden"] == 128
+            assert settings["steps"] <= 40_000
+            assert "stop_at" not in one.settings
+    assert experiment("004/table4.1").settings(experiment("004/table4.1").row("lstm"), "laptop")["stop_at"] == 1e-4
+
+
+def test_curves_of_the_thesis_are_of_the_runs_of_its_tables():
+    def keys(name, only):
+        return {job.key for job in jobs_of(experiment(name), "laptop", 1, only)}
+
+    for curves, table in (("004/figB.2-denoise", "004/table4.2"), ("004/figB.3", "004/table4.2")):
+        assert keys(curves, ("lstm-300", "lstm-2000")) == keys(table, ("lstm-300", "lstm-2000"))
+    assert keys("004/figB.4", ("goru-100",)) == keys("004/table4.2", ("goru-100",))
+    assert keys("004/figB.2-copy", ("exprnn-*",)) == keys("004/tableB.2", ("exprnn-*",))
+
+
+def test_a_row_that_is_quoted_is_listed_but_never_run():
+    made = experiment("mamba/table1")
+    assert [one.name for one in made.rows if one.quoted] == ["s4", "mamba"]
+    assert made.row("mamba").published[0].value == 0.998
+    jobs = jobs_of(made, "smoke", 1, ("lstm", "mamba", "gru"))
+    assert [job.row for job in jobs] == ["mamba/table1/lstm", "mamba/table1/gru"]
+    with pytest.raises(InputError, match=r"^`only` must match rows of mamba/table1; got s4\. Its rows are: relrnn"):
+        jobs_of(made, "smoke", 1, ("s4",))
+    with pytest.raises(InputError, match=r"^a row must have settings to be run; got mamba/table1/s4, which is quoted"):
+        preset_named("mamba/table1/s4")
 
 
 def as_published(name):
@@ -177,10 +244,10 @@ def test_rows_that_are_compared_at_equal_parameters_still_are_at_a_smaller_scale
         assert scale != "laptop"
         return
     if not made.scales[scale].sizes:  # as published, and compared with the published counts above
-        assert all(made.settings(one, scale)["hidden"] == one.settings["hidden"] for one in made.rows)
+        assert all(made.settings(one, scale)["hidden"] == one.settings["hidden"] for one in made.rows if not one.quoted)
         return
-    compared = [one for one in made.rows if PARAMETERS in one.columns and one.settings["model"] not in ("eurnn",)]
-    compared = [one for one in compared if one.settings["model"] in LAYERS and one.counted is None]
+    compared = [one for one in made.rows if PARAMETERS in one.columns and one.settings.get("model") != "eurnn"]
+    compared = [one for one in compared if one.settings.get("model") in LAYERS and one.counted is None]
     counts = [count(resolved(made.settings(one, scale))) for one in compared]
     assert all(counted == pytest.approx(counts[0], rel=CLOSE) for counted in counts)
 

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 import kreiss
 from catalogue import OURS, VARIANTS, mostly_slow
 from kreiss import InputError, cli
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.networks.export import CHECKED_AT, export_saved
 from kreiss.networks.scanned import Scanned
 

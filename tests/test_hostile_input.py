@@ -19,8 +19,7 @@ from torch import Tensor, nn
 import kreiss
 from kreiss import InputError, cli, errors
 from kreiss.experiments import Experiment, Row, Scale
-from kreiss.layers import LAYERS
-from kreiss.networks import RecurrentNetwork
+from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.networks.saving import content_of
 from kreiss.report import tables
 from kreiss.report.comparison import Comparison, Line

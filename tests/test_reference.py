@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import kreiss
 from catalogue import COMPLEX, ELMAN, state_of
-from kreiss.layers import LAYERS
+from kreiss.networks import LAYERS
 from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, recur
 from kreiss.recurrence.plain import operator, reference
 

@@ -99,6 +99,7 @@ def test_pictures_are_written_as_vectors_and_as_pixels_and_leave_no_settings_beh
     assert raster.read_bytes().startswith(b"\x89PNG")
     assert dict(matplotlib.rcParams) == before
     again, _ = style.save(plots.theta_map(analysis.delay_line(4, 1.0)).figure, tmp_path / "again")
+    assert style.save(axes.figure, tmp_path / "figB.2")[0].name == "figB.2.svg"
     assert vector.read_text().replace("theta", "") == again.read_text().replace("again", "")
 
 
@@ -182,6 +183,18 @@ def test_the_figures_of_trained_networks_take_them_by_role():
     history = analysis.GradientHistory()
     history.add(0, nnrnn(), x, lambda y: y[-1].sum())
     assert len(figure("thesis/appA-fig3", free=history).axes) == 2
+
+
+def test_learning_curves_have_a_panel_for_every_title():
+    curve = ([10, 20], [0.5, 0.9])
+    made = figure(
+        "thesis/figB.2", **{f"T = {delay}: {name}": curve for delay in (100, 200) for name in ("LSTM", "SAB")}
+    )
+    assert [axes.get_title() for axes in made.axes] == ["T = 100", "T = 200"]
+    assert [line.get_label() for line in made.axes[1].lines] == ["LSTM", "SAB"]
+    (axes,) = figure("thesis/figB.6", RelRNN=curve).axes
+    assert axes.get_ylabel() == "validation accuracy"
+    assert axes.lines[0].get_ydata().tolist() == [0.5, 0.9]
 
 
 @pytest.mark.parametrize("name", [name for name, one in FIGURES.items() if one.roles])

@@ -261,6 +261,14 @@ def test_a_record_holds_the_best_validation_the_test_and_the_spectrum(tmp_path):
         assert record["valid"]["loss"] == min(point["loss"] for point in record["curve"])
         assert set(record["spectrum"]) == set(worker.SPECTRUM)
         assert record["parameters"] == 233
+        assert "solved" not in record
+
+
+def test_a_record_says_at_which_update_a_run_was_solved(tmp_path):
+    found = made(tmp_path, steps=6, eval_every=2, stop_at=100.0)
+    assert [(record["solved"], record["updates"], record["state"]) for record in found.values()] == [
+        (2, 2, "finished") for _ in found
+    ]
 
 
 # ---------------------------------------------------------------- a cluster, and searches

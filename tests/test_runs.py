@@ -262,6 +262,48 @@ def test_a_run_stops_when_nothing_has_improved_for_long_enough():
     assert task.asked == ["valid"] * 4 + ["test"]
 
 
+@pytest.mark.parametrize(
+    ("stop", "validations"),
+    [
+        ({"stop_at": 0.5}, 2),
+        ({"stop_at": 0.6}, 5),
+        ({"stop_at": 1}, 5),
+        ({"stop_at": 1.0, "stop_metric": "loss"}, 1),
+        ({"stop_at": 0.99, "stop_metric": "loss"}, 5),
+    ],
+    ids=str,
+)
+def test_a_run_stops_once_a_validation_is_good_enough(stop, validations):
+    task = Told()
+    run = kreiss.fit(kreiss.RNN(5, 4), task, stop, steps=5, eval_every=1, show="quiet")
+    assert run.records[-1]["update"] == validations
+    assert task.asked == ["valid"] * validations + ["test"]
+
+
+def test_a_metric_at_another_delay_is_better_in_the_same_direction():
+    task = Told()
+    names = ("score", "loss", "accuracy", "accuracy@400", "loss@400")
+    assert [task.is_higher_better(name) for name in names] == [True, False, True, True, False]
+
+
+def test_what_a_run_cannot_stop_at_is_refused():
+    with pytest.raises(InputError, match=r"^`stop_metric` must be a metric of a validation; got 'acuracy'\. Choose"):
+        kreiss.fit(kreiss.RNN(5, 4), Told(), steps=1, stop_at=1, stop_metric="acuracy", show="quiet")
+    with pytest.raises(InputError, match=r"^`stop_at` must be given with `stop_metric`; got stop_metric='loss' alone"):
+        kreiss.fit("rnn", "copy", steps=1, stop_metric="loss", show="quiet")
+    with pytest.raises(InputError, match=r"stop_at"):
+        kreiss.fit("rnn", "copy", steps=1, stop_at=math.nan, show="quiet")
+
+
+def test_a_validation_that_is_not_a_number_solves_nothing():
+    training = prepared({"stop_at": 3.0})
+    assert not training.observe({"loss": math.nan})
+    assert not training.solved
+    training.observe({"loss": 3.0})
+    assert training.solved
+    assert training.done
+
+
 def test_a_validation_that_is_not_a_number_is_never_the_best():
     training = prepared({})
     assert not training.observe({"loss": math.nan})

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 import kreiss
-from catalogue import OURS, VARIANTS
+from catalogue import OURS, VARIANTS, a_state, hidden_of, mostly_slow
 from kreiss.recurrence import library as compiled
 from kreiss.recurrence import reference_only
 from kreiss.recurrence.plain import fused
@@ -44,9 +45,23 @@ def test_steps_and_chunks_join_to_the_whole_sequence(name, num_layers, batch):
     stream = kreiss.Stream(layer, batch)
     parts = [stream.feed(x[:2]), stream.step(x[2])[None].clone(), stream.step(x[3])[None].clone(), stream.feed(x[4:])]
     torch.testing.assert_close(torch.cat(parts), whole.detach(), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(stream.state, last, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(tree_leaves(stream.state), tree_leaves(last), rtol=1e-12, atol=1e-12)
     stream.reset()
     torch.testing.assert_close(stream.step(x[0]), whole[0].detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["relrnn", "rellstm"])
+@pytest.mark.parametrize("steps", mostly_slow([500, 10_000], 500))
+@torch.no_grad()
+def test_a_long_stream_with_memory_equals_forward_and_its_state_does_not_grow(name, steps):
+    layer, x = made(name), torch.randn(steps, 3, dtype=torch.float64)
+    whole, last = layer(x)
+    stream = kreiss.Stream(layer)
+    sizes = [part.shape for part in stream.state]
+    found = torch.stack([stream.step(x_t) for x_t in x])
+    torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(list(stream.state), list(last), rtol=1e-9, atol=1e-9)
+    assert [part.shape for part in stream.state] == sizes
 
 
 def test_a_stream_is_batch_first_where_its_layer_is():
@@ -141,16 +156,18 @@ def test_what_a_stream_cannot_use_is_refused_in_a_sentence(make, error, message)
 def test_the_final_state_and_its_gradients_are_those_of_forward(name, bidirectional, num_layers):
     layer = made(name, num_layers=num_layers, bidirectional=bidirectional)
     x = torch.randn(23, 4, 3, dtype=torch.float64, requires_grad=True)
-    h0 = 0.1 * torch.randn(num_layers * (1 + bidirectional), 4, layer.state_size, dtype=torch.float64)
-    h0.requires_grad_()
-    inputs = [x, h0, *layer.parameters()]
-    weight = torch.randn_like(h0)
+    h0 = tree_map(lambda part: 0.1 * part if part.is_floating_point() else part, a_state(layer, 4))
+    start = hidden_of(h0)[0].requires_grad_()
+    inputs = [x, start, *layer.parameters()]
+    weight = torch.randn_like(start)
     found = layer.final_state(x, h0)
     wanted = layer(x, h0)[1]
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
-    ours = torch.autograd.grad((found * weight).sum(), inputs)
-    theirs = torch.autograd.grad((wanted * weight).sum(), inputs)
-    for one, other in zip(ours, theirs, strict=True):
+    torch.testing.assert_close(tree_leaves(found), tree_leaves(wanted), rtol=1e-12, atol=1e-12)
+    pulled = [
+        torch.autograd.grad((hidden_of(state)[0] * weight).sum(), inputs, materialize_grads=True)
+        for state in (found, wanted)
+    ]
+    for one, other in zip(*pulled, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
@@ -159,15 +176,11 @@ def test_the_final_state_of_packed_unbatched_and_symbol_input_is_that_of_forward
     layer = made(name)
     packed = pack_sequence([torch.randn(n, 3, dtype=torch.float64) for n in (4, 11, 7)], enforce_sorted=False)
     for x in (packed, torch.randn(10, 3, dtype=torch.float64)):
-        for one, other in zip(tensors(layer.final_state(x)), tensors(layer(x)[1]), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(tree_leaves(layer.final_state(x)), tree_leaves(layer(x)[1]), rtol=1e-12, atol=1e-12)
     if name in OURS:
         symbols = torch.randint(3, (12, 2))
-        torch.testing.assert_close(layer.final_state(symbols), layer(symbols)[1], rtol=1e-12, atol=1e-12)
-
-
-def tensors(state):
-    return state if isinstance(state, tuple) else (state,)
+        found, wanted = tree_leaves(layer.final_state(symbols)), tree_leaves(layer(symbols)[1])
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 @settings(max_examples=60, deadline=None)

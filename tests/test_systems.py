@@ -17,8 +17,7 @@ import kreiss
 from catalogue import GATED, VARIANTS, many_steps, width
 from kreiss import cli, linalg
 from kreiss.catalogue import MODELS, REFERENCES, bibtex, short, shown
-from kreiss.layers import LAYERS
-from kreiss.networks import NETWORKS
+from kreiss.networks import LAYERS, NETWORKS
 from kreiss.recurrence.gated import GatedRecurrence, states
 from kreiss.sets import initial
 

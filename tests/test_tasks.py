@@ -17,7 +17,9 @@ from torch import nn
 
 import kreiss
 from kreiss import InputError
-from kreiss.tasks import TASKS, Adding, Batch, Characters, Copy, Denoise
+from kreiss.tasks import TASKS, Adding, Batch, Characters, Copy, Denoise, SelectiveCopy
+from kreiss.tasks.generated import Generated
+from kreiss.tasks.losses import NO_TARGET
 from kreiss.tasks.recall import delays
 from kreiss.tasks.stored import Stored
 from small_tasks import SMALL, answers, metrics, same
@@ -140,7 +142,9 @@ def test_sizes_and_numbers_that_cannot_be_are_refused(name, files):
         task.train(-1, 2, 0)
 
 
-@pytest.mark.parametrize("name", ["copy-fixed", "adding", "pixels", "frames", "sequence-steps", "sequence-end"])
+@pytest.mark.parametrize(
+    "name", ["copy-fixed", "selectivecopy-fixed", "adding", "pixels", "frames", "sequence-steps", "sequence-end"]
+)
 @pytest.mark.parametrize("batch", [1, 4, 10_000])
 def test_an_epoch_takes_every_training_sequence_at_most_once_and_the_next_takes_another_order(name, batch, files):
     task = SMALL[name](files)
@@ -149,7 +153,7 @@ def test_an_epoch_takes_every_training_sequence_at_most_once_and_the_next_takes_
     for epoch in range(2):
         columns = [c for u in range(updates) for c in task.train(epoch * updates + u, batch, 0).inputs.unbind(1)]
         orders.append([hashlib.sha1(column.numpy().tobytes()[: 8 * 64]).hexdigest() for column in columns])
-    count = task.sequences if isinstance(task, Copy | Adding) else len(task.splits["train"])
+    count = task.sequences if isinstance(task, Generated) else len(task.splits["train"])
     assert len(orders[0]) == min(count // batch * batch or count, count)
     if name not in ("pixels", "frames", "sequence-steps"):  # padding and short prefixes make these look alike
         assert len(set(orders[0])) == len(orders[0])
@@ -159,7 +163,15 @@ def test_an_epoch_takes_every_training_sequence_at_most_once_and_the_next_takes_
 @every_task
 def test_generated_tasks_have_no_epochs_unless_their_set_is_fixed(name, files):
     task = SMALL[name](files)
-    endless = name in ("copy", "copy-enrnn", "copy-transfer", "denoise", "adding-fresh")
+    endless = name in (
+        "copy",
+        "copy-enrnn",
+        "copy-transfer",
+        "denoise",
+        "denoise-transfer",
+        "selectivecopy",
+        "adding-fresh",
+    )
     assert (task.updates_per_epoch(3) is None) == endless
 
 
@@ -222,8 +234,9 @@ def test_the_samples_of_two_updates_seeds_or_batch_sizes_have_nothing_in_common(
     assert len({tuple(column.tolist()) for column in drawn}) == len(drawn)
 
 
-def test_a_network_is_tested_at_other_delays_under_their_names():
-    task = Copy(5, test_delays=(8, 5, 13), test_sequences=6, valid_sequences=4)
+@pytest.mark.parametrize("made", [Copy, Denoise])
+def test_a_network_is_tested_at_other_delays_under_their_names(made):
+    task = made(5, test_delays=(8, 5, 13), test_sequences=6, valid_sequences=4)
     assert [len(piece.inputs) for piece in task.held_out("test", 4)] == [25, 25, 28, 28, 33, 33]
     assert {len(piece.inputs) for piece in task.held_out("valid", 4)} == {25}
     names = {f"{metric}{delay}" for metric in ("loss", "accuracy") for delay in ("", "@8", "@13")}
@@ -281,6 +294,43 @@ def test_the_places_of_denoise_are_uniform():
     assert (np.diff(places, axis=1) > 0).all()
     shares = np.bincount(places.ravel(), minlength=20) / 20_000
     assert abs(shares - 0.5).max() < 0.015  # four standard deviations
+
+
+# ---------------------------------------------------------------- selective copying
+
+
+def test_the_paper_defines_the_defaults_of_selective_copying():
+    task = SelectiveCopy()
+    assert (task.steps, task.tokens, task.vocabulary, task.input_size, task.output_size) == (4096, 16, 16, 16, 16)
+    assert task.baseline() == {"loss": pytest.approx(math.log(14)), "accuracy": 1 / 14}
+
+
+@given(tokens=st.integers(1, 6), noise=st.integers(0, 20), vocabulary=st.integers(4, 9), update=st.integers(0, 10**6))
+def test_selective_copying_asks_for_the_tokens_in_their_order_and_for_nothing_else(tokens, noise, vocabulary, update):
+    made = SelectiveCopy(2 * tokens + noise, tokens=tokens, vocabulary=vocabulary).train(update, 4, 0)
+    assert made.inputs.shape == made.targets.shape == (2 * tokens + noise, 4)
+    assert (made.inputs[-tokens:] == vocabulary - 1).all()
+    assert (made.targets[:-tokens] == NO_TARGET).all()
+    for column, target in zip(made.inputs.T, made.targets.T, strict=True):
+        before = column[:-tokens]
+        assert torch.equal(before[before > 0], target[-tokens:])
+        assert before.max() < vocabulary - 1
+
+
+def test_tokens_and_places_of_selective_copying_are_uniform():
+    data, places = SelectiveCopy(20, tokens=10, vocabulary=6).draw(20_000, np.random.default_rng(0))
+    assert places.min() == 0
+    assert places.max() == 9
+    shares = np.bincount(data.ravel(), minlength=5)[1:] / data.size
+    assert abs(shares - 0.25).max() < 4 * math.sqrt(0.25 * 0.75 / data.size)
+    _, places = SelectiveCopy(30, tokens=10).draw(20_000, np.random.default_rng(0))  # ten of twenty places
+    assert (np.diff(places, axis=1) > 0).all()
+    assert abs(np.bincount(places.ravel(), minlength=20) / 20_000 - 0.5).max() < 0.015  # four standard deviations
+
+
+def test_a_sequence_too_short_for_its_tokens_is_refused():
+    with pytest.raises(InputError, match=r"^`length` must be at least twice `tokens`.*; got length=9 and tokens=5\."):
+        SelectiveCopy(9, tokens=5)
 
 
 # ---------------------------------------------------------------- adding

@@ -61,7 +61,7 @@ def sparsity(record: Any, threshold: float = 0.01) -> Sparsity:
         raise InputError(
             f"`threshold` must lie above 0 and not above 1; got threshold={threshold}. Pass, for example, 0.01."
         )
-    weight = as_array("weight", record.weight)
+    weight = np.where(as_array("past", record.past) >= 0, np.abs(as_array("weight", record.weight)), 0)
     return Sparsity((weight != 0).sum(-1), (weight >= threshold).sum(-1), threshold)
 
 
@@ -106,7 +106,8 @@ def dependency_depth(record: Any, threshold: float | None = None, *, ends: int =
         >>> dependency_depth(layer.attention(torch.randn(30, 5, 3))).largest
         1
     """
-    weight, past = as_array("weight", record.weight), as_array("past", record.past).astype(int)
+    past = as_array("past", record.past).astype(int)
+    weight = np.where(past >= 0, np.abs(as_array("weight", record.weight)), 0)  # those of some networks are signed
     check_size("ends", ends)
     counts = (weight != 0).sum(-1, keepdims=True)
     least: Any = (1 - ROUNDING) / np.maximum(counts, 1) if threshold is None else threshold

@@ -65,9 +65,9 @@ def figure(
     train
         Train small networks briefly for the roles without a path; the figure says so.
     steps
-        With --train, updates of each network of a figure of 004; by default 200.
+        With --train, updates of each network with memory in a figure of the thesis; by default 200.
     delay
-        With --train, T of copy and denoise in a figure of 004; by default 20.
+        With --train, T of copy and denoise in such a figure; by default 20.
     list
         List all figures and the networks they need.
     """

@@ -53,6 +53,13 @@ CLAMPED: dict[str, str | float] = {
     "γ = 1": 1.0,
     "γ = 0.958": 0.958,
 }  # for the figure of 002, App. A Fig. 3 of the thesis
+# curves of recorded results: figure → metric, experiments, scale
+RECORDED = {
+    "thesis/figB.2": ("loss", ("thesis/figB.2-copy", "thesis/figB.2-denoise"), "laptop"),
+    "thesis/figB.3": ("loss", ("thesis/figB.3",), "laptop"),
+    "thesis/figB.4": ("loss", ("thesis/figB.4",), "laptop"),
+    "thesis/figB.6": ("accuracy", ("thesis/figB.6",), "laptop"),
+}
 
 
 def show_list() -> int:
@@ -82,7 +89,7 @@ def make(name: str, networks: Sequence[str], out: Path, *, train: bool = False, 
     else:
         roles, note = _filled(name, paths, train)
     out.mkdir(parents=True, exist_ok=True)
-    for path in save(figure(name, note=note, **roles), out / name.replace("/", "-").replace(".", "-")):
+    for path in save(figure(name, note=note, **roles), out / name.replace("/", "-")):
         print(path)
     return 0
 
@@ -141,8 +148,12 @@ def _compared(name: str, paths: dict[str, str], train: bool) -> tuple[Settings, 
     """Data of the figures that compare runs: error curves, or gradient histories."""
     from kreiss.training import read_records
 
+    if name in RECORDED:
+        metric = RECORDED[name][0]
+        given = {label: _curve(read_records(_run(path)), metric) for label, path in paths.items()}
+        return (given, "") if given else _learned(*RECORDED[name])
     if name == "003/fig6":
-        records = {label: read_records(Path(path)) for label, path in paths.items()}
+        records = {label: read_records(_run(path)) for label, path in paths.items()}
         if train and not paths:
             records = {f"{40 - s} / {s}": trained("enrnn", **{"model.short": s}).records for s in SPLITS}
         return {label: _curve(rows) for label, rows in records.items()}, said("enrnn") if train and not paths else ""
@@ -153,9 +164,37 @@ def _compared(name: str, paths: dict[str, str], train: bool) -> tuple[Settings, 
     return {label: _gradients_of(path) for label, path in paths.items()}, ""
 
 
-def _curve(records: list[Settings]) -> tuple[list[int], list[float]]:
+def _run(path: str) -> Path:
+    """The folder of a run, which must be one: without records a curve would be empty."""
+    from kreiss.training.record import is_run
+
+    if not is_run(Path(path)):
+        raise InputError(
+            f"curves must be of runs; got {path}, which is no folder of a run. `kreiss runs ls` lists runs."
+        )
+    return Path(path)
+
+
+def _curve(records: list[Settings], metric: str = "loss") -> tuple[list[int], list[float]]:
     rows = [row for row in records if row.get("split") == "valid"]
-    return [row["update"] for row in rows], [row["loss"] for row in rows]
+    return [row["update"] for row in rows], [row[metric] for row in rows]
+
+
+def _learned(metric: str, names: Sequence[str], scale: str) -> tuple[Settings, str]:
+    """Mean curves of recorded results, and the scale at which they were run; a panel for each column if there are."""
+    from kreiss.experiments import experiment
+    from kreiss.report.comparison import compare
+    from kreiss.report.experiments import band
+    from kreiss.studies import results
+
+    known, curves = results.read_all(results.FOLDER), {}
+    for made in map(experiment, names):
+        for line in compare(made, scale, known).lines:
+            if any(run.get("curve") for run in line.runs):
+                column = ", ".join((line.row.settings["task"], *line.row.columns)) if made.panels else ""
+                label = line.row.label.removesuffix(", " + ", ".join(line.row.columns)) if column else line.row.label
+                curves[f"{column}: {label}" if column else label] = band(line.runs, metric)[:2]
+    return curves, f"results at scale {scale}, means over seeds" if curves else ""
 
 
 def gradient_history(radius: str | float, moments: int = 5) -> Any:

@@ -19,7 +19,8 @@ def models(like: str = "") -> int:
     """List the networks that `--model` takes: constraint, number of parameters, cost per time step and reference.
 
     N is hidden_size, I input_size, m the number of reflections, s the size of the part that forgets, q = N − s, b the
-    number of angles, r the number of rotations. N complex units are 2N real numbers in the state.
+    number of angles, r the number of rotations, ν `short`, ρ `relevant`, t the time. N complex units are 2N real
+    numbers in the state.
 
     Parameters
     ----------
@@ -109,8 +110,7 @@ def show(name: str, *, scale: str = "paper") -> int:
         Scale of a row: paper, the published set-up, or a named difference from it.
     """
     from kreiss.experiments import EXPERIMENTS, names
-    from kreiss.layers import LAYERS
-    from kreiss.networks import NETWORKS
+    from kreiss.networks import LAYERS, NETWORKS
     from kreiss.options import options_of
     from kreiss.tasks import TASKS
 
@@ -168,6 +168,9 @@ def _show_row(name: str, scale: str) -> int:
     for text in (*row.columns, row.note, experiment.note):
         if text:
             print(f"- {text}")
+    if row.quoted:
+        print("\nQuoted from the paper; there are no settings to run it with.")
+        return 0
     print("\nSettings:")
     for key, value in experiment.settings(row, scale).items():
         print(f"  --{key.replace('_', '-')} {value}")

@@ -1,4 +1,4 @@
-"""`kreiss figure` for the thesis' chapter on memory (004): train or load its networks, and measure them."""
+"""`kreiss figure` for the thesis' chapter on memory: train or load its networks, and measure them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from kreiss.report.memory_figures import Measured, Reading
 
 HIDDEN, STEPS, DELAY, BATCH = 32, 200, 20, 16  # of the short runs: they show the kind of thing, not published values
-NU = 15  # ν and ρ of 004 Fig. B.1 where they are not varied
-LENGTHS = (1.0, 1.5, 2.0)  # of the delay, in the trade-off of 004 Fig. 4.2
+NU = 15  # ν and ρ of Fig. B.1 where they are not varied
+LENGTHS = (1.0, 1.5, 2.0)  # of the delay, in the trade-off of Fig. 4.2
 LAST = 10  # steps in the loss whose gradient is drawn
 GROUP = 2  # pixels per step; 7 of MNIST in the thesis, here of 8 × 8 digits
 
@@ -22,19 +22,19 @@ GROUP = 2  # pixels per step; 7 of MNIST in the thesis, here of 8 × 8 digits
 class Short(NamedTuple):
     """A network that is trained briefly for a figure."""
 
-    layer: str  # a name in kreiss
+    layer: str
     task: str
     options: Mapping[str, Any] = MappingProxyType({})  # of the layer
 
 
 READ: dict[str, dict[str, Short]] = {
-    "004/fig4.1": {"copy": Short("MemRNN", "copy"), "denoise": Short("MemRNN", "denoise")},
-    "004/figB.5": {"characters": Short("MemRNN", "characters")},
-    "004/figB.7": {"pixels": Short("MemRNN", "pixels")},
-    "004/figB.8": {"copy": Short("RelRNN", "copy", {"short": 10, "relevant": 0})},
-    "004/figB.9": {"denoise": Short("RelRNN", "denoise", {"short": 10, "relevant": 0})},
+    "thesis/fig4.1": {"copy": Short("MemRNN", "copy"), "denoise": Short("MemRNN", "denoise")},
+    "thesis/figB.5": {"characters": Short("MemRNN", "characters")},
+    "thesis/figB.7": {"pixels": Short("MemRNN", "pixels")},
+    "thesis/figB.8": {"copy": Short("RelRNN", "copy", {"short": 10, "relevant": 0})},
+    "thesis/figB.9": {"denoise": Short("RelRNN", "denoise", {"short": 10, "relevant": 0})},
 }
-COMPARED, BY_SIZE = "004/fig4.2", "004/figB.1"
+COMPARED, BY_SIZE = "thesis/fig4.2", "thesis/figB.1"
 NAMES = (*READ, COMPARED, BY_SIZE)
 
 
@@ -97,13 +97,12 @@ def _opened(path: str) -> Trained:
 
 def _trained(kind: Short, steps: int, delay: int) -> Trained | None:
     """A network after a short training; None for a layer that the package does not have."""
-    from importlib import import_module
-
     import torch
 
+    from kreiss.networks import LAYERS
     from kreiss.training import fit
 
-    make = getattr(import_module("kreiss"), kind.layer, None)
+    make: Any = LAYERS.get(kind.layer.lower())
     if make is None:
         print(f"{kind.layer}: not run, as there is no such layer")
         return None

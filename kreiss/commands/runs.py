@@ -63,9 +63,10 @@ def _row(path: Path) -> dict[str, Any]:
     from kreiss.training.record import METRICS, history, read_status
 
     settings, status = _settings(path), read_status(path)
+    state = "solved" if status.get("cause") == "solved" else status["state"]
     row: dict[str, Any] = {
         "run": str(path), "task": settings.get("task.name"), "model": settings.get("model.name"),
-        "state": status["state"], "update": f"{status['update']}/{settings.get('steps', '?')}",
+        "state": state, "update": f"{status['update']}/{settings.get('steps', '?')}",
     }  # fmt: skip
     for split in ("valid", "test"):
         last = [record for record in history(path, METRICS).records if record.get("split") == split]

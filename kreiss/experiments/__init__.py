@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kreiss.errors import check_name
-from kreiss.experiments import enrnn, memory_figures, nnrnn
+from kreiss.experiments import enrnn, memory_figures, nnrnn, selection, thesis, thesis_dense
 from kreiss.experiments.parts import Experiment, Published, Row, Scale
 
-EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in (*nnrnn.EXPERIMENTS, *enrnn.EXPERIMENTS)}
+PAPERS = (nnrnn, enrnn, thesis, thesis_dense, selection)
+EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for paper in PAPERS for entry in paper.EXPERIMENTS}
 COMPUTED = {**nnrnn.COMPUTED, **enrnn.COMPUTED, **memory_figures.COMPUTED}
 """What is computed and not trained: name → place in the paper, title, command."""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kreiss.errors import InputError
+
 Settings = Mapping[str, Any]
 
 UNITS, PARAMETERS = "equal units", "equal parameters"
@@ -37,7 +39,8 @@ class Row:
     Args:
         name: within its experiment.
         label: as the paper calls the model.
-        settings: of the published set-up, as `kreiss train` takes them.
+        settings: of the published set-up, as `kreiss train` takes them; empty for a network that is not here or could
+            not be run, whose numbers are quoted.
         columns: the comparisons it belongs to, such as "equal units".
         published: its numbers; none for a curve.
         parameters: trained parameters as published, with the paper's rounding.
@@ -57,6 +60,11 @@ class Row:
     ours: bool = False
     note: str = ""
     scaled: Mapping[str, Settings] = field(default_factory=dict)
+
+    @property
+    def quoted(self) -> bool:
+        """Whether it only quotes the paper and cannot be run."""
+        return not self.settings
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,7 @@ class Experiment:
         split: on which the metric is taken.
         claim: what the paper concludes from it.
         note: what is ambiguous for all rows.
+        panels: whether the curves of each column have a panel of their own.
     """
 
     name: str
@@ -105,6 +114,7 @@ class Experiment:
     split: str = "test"
     claim: str = ""
     note: str = ""
+    panels: bool = False
 
     def row(self, name: str) -> Row:
         """The row of that name."""
@@ -112,6 +122,11 @@ class Experiment:
 
     def settings(self, row: Row, scale: str) -> dict[str, Any]:
         """The settings of a row at a scale."""
+        if row.quoted:
+            raise InputError(
+                f"a row must have settings to be run; got {self.name}/{row.name}, which is quoted from the paper. "
+                "Choose another row."
+            )
         chosen = self.scales[scale]
         settings = {name: value for name, value in row.settings.items() if name not in chosen.drops}
         if "hidden" in settings:

@@ -9,17 +9,17 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import InputError, check_name, check_size
+from kreiss.errors import InputError, check_memory, check_name, check_size
 from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.layers.contract.checks import autocast_is_on, check_tensors_fit, checked_number
-from kreiss.memory.record import AttentionRecord
+from kreiss.memory.record import AttentionRecord, Stay
 from kreiss.memory.screening import Screening
 from kreiss.recurrence.memory import Kind, State, Weights, empty_state, run_memory
 from kreiss.recurrence.memory.parts import FullLSTMState, FullState
 from kreiss.sets import SETS, Free, Set
 
 ATTENTION = ("attention_query", "attention_key", "attention_score")
-COMPLEX = ("ComplexSchur", "Unitary", "Stacked")  # sets of other sizes
+COMPLEX = ("ComplexSchur", "Unitary", "Stacked")  # sets whose size is not that of the state
 
 
 class AttentiveLayer(RecurrentLayer):
@@ -70,7 +70,7 @@ class AttentiveLayer(RecurrentLayer):
         self.carry_memory = bool(carry_memory)
         self.rule = screening
         make_set, name = _maker(recurrent, check_size("hidden_size", hidden_size), self.blocks)
-        if isinstance(recurrent, Set):  # recorded by name: a file holds the sets themselves too
+        if isinstance(recurrent, Set) and name in _real_sets():  # by name: a file holds the sets themselves too
             self.__dict__["config"]["recurrent"] = name
             self.__dict__["unrecorded"] = tuple(key for key in self.unrecorded if key != "recurrent")
         super().__init__(
@@ -137,8 +137,19 @@ class AttentiveLayer(RecurrentLayer):
         bias = None if weights.threshold is not None else getattr(self, f"bias_{suffix}", None)
         if state is None:
             like = x if x.is_floating_point() else weight
-            state = empty_state(like, (x.shape[1],), self.hidden_size, self.lstm, self.short, self.relevant)
+            state = self._empty(like, (x.shape[1],))
+        self._check_room(x, state)
         return run_memory(x, weight, bias, weights, state, self._kind(), lengths, keep=keep)
+
+    def _check_room(self, x: Tensor, state: State) -> None:
+        """Raise if all states of a full memory, with U_a of each, do not fit in memory; that is the least they take."""
+        if self.short is None and not torch.compiler.is_compiling() and not x.is_meta:
+            stored = state.memory.shape[-2] + x.shape[0]  # type: ignore[union-attr]
+            check_memory(
+                f"the memory of {type(self).__name__}, all {stored} states of {x.shape[1]} sequences,",
+                2 * stored * x.shape[1] * self.hidden_size * state.h.element_size(),
+                f"Choose smaller sizes, or Rel{type(self).__name__[3:]}, which keeps few of them",
+            )
 
     def _last_state(self, suffix: str, x: Tensor, h0: Any, lengths: Tensor | None, backwards: bool) -> State:
         return self._run_cell(suffix, x, h0, lengths, backwards)[1]
@@ -149,58 +160,42 @@ class AttentiveLayer(RecurrentLayer):
         """The state before the first step, for `batch_size` sequences or for one unbatched sequence."""
         if batch_size is not None:
             check_size("batch_size", batch_size, 0)
-        leading = self._leading(batch_size)
-        like, per_sequence = self.weight_ih_l0, (self.short or 0) + self.relevant + 3
+        leading, like = self._leading(batch_size), self.weight_ih_l0
+        per_sequence = (self.short or 0) + self.relevant + 3
         check_tensors_fit([(*leading, per_sequence, self.hidden_size)], like.device, like.dtype, what="the state")
-        return empty_state(like, leading, self.hidden_size, self.lstm, self.short, self.relevant)
+        return self._empty(like, leading)
 
-    def _check_state(self, hx: Any, batch_size: int | None, x: Tensor) -> None:
-        if hx is None:
-            return
-        expected = empty_state(
-            x.new_empty(0, dtype=self.weight_ih_l0.dtype), self._leading(batch_size), self.hidden_size, self.lstm,
-            self.short, self.relevant,
-        )  # fmt: skip
-        if type(hx) is not type(expected):
-            raise TypeError(
-                f"`hx` must be a {type(expected).__name__}, the state of this layer; got {type(hx).__name__}. "
-                "Pass the state of an earlier call, or init_state(batch_size)."
-            )
-        for name, part, like in zip(hx._fields, hx, expected, strict=True):
-            self._check_part(name, part, like)
+    def _empty(self, like: Tensor, leading: tuple[int, ...]) -> State:
+        return empty_state(like, leading, self.hidden_size, self.lstm, self.short, self.relevant)
 
     def _leading(self, batch_size: int | None) -> tuple[int, ...]:
         cells = self.num_layers * (2 if self.bidirectional else 1)
         return (cells,) if batch_size is None else (cells, batch_size)
 
-    def _check_part(self, name: str, part: object, like: Tensor) -> None:
-        """Raise unless `part` is a tensor like that of an empty state; a full memory may be of any length."""
-        shape = tuple(part.shape) if isinstance(part, Tensor) else ()
-        fits = len(shape) == like.dim() and all(
-            shape[place] == like.shape[place] for place in range(like.dim()) if self._is_fixed(name, like, place)
-        )
-        if not isinstance(part, Tensor) or not fits:
-            raise InputError(
-                f"`hx.{name}` must be of shape {tuple(like.shape)} for this layer and input; got {shape}. "
-                "Pass the state of a layer with the same configuration, or init_state(batch_size)."
+    def _check_state(self, hx: Any, batch_size: int | None, x: Tensor) -> None:
+        """Raise unless hx has the parts of `init_state`; a full memory may hold any number of states."""
+        if hx is None:
+            return
+        leading, weight = self._leading(batch_size), self.weight_ih_l0
+        expected: Any = self._empty(torch.empty(0, dtype=weight.dtype, device="meta"), leading)
+        if type(hx) is not type(expected):
+            raise TypeError(
+                f"`hx` must be a {type(expected).__name__}, the state of this layer; got {type(hx).__name__}. "
+                "Pass the state of an earlier call, or init_state(batch_size)."
             )
-        if part.dtype != like.dtype and not autocast_is_on(part.device):
-            raise InputError(f"`hx.{name}` must be {like.dtype}; got {part.dtype}. Convert it with .to(...).")
-        if part.device != self.weight_ih_l0.device:
-            raise InputError(f"`hx.{name}` must be on {self.weight_ih_l0.device}; got {part.device}. Move it.")
-
-    def _is_fixed(self, name: str, like: Tensor, place: int) -> bool:
-        """Whether this dimension of a part of the state is the same in all states."""
-        grows = self.short is None and name in ("memory", "times")
-        return not grows or place != (like.dim() - 2 if name == "memory" else like.dim() - 1)
+        if self.short is None and isinstance(hx.times, Tensor) and hx.times.dim():
+            stored = hx.times.shape[-1]
+            expected = expected._replace(
+                memory=expected.memory.new_empty(*leading, stored, self.hidden_size),
+                times=expected.times.new_empty(*leading, stored),
+            )
+        for name, part, like in zip(hx._fields, hx, expected, strict=True):
+            _check_part(name, part, like, weight.device)
 
     def cleared(self, state: State) -> State:
         """The state with an empty memory: h, and c of an LSTM, stay."""
-        empty = empty_state(
-            state.h, tuple(state.h.shape[:-1]), self.hidden_size, self.lstm, self.short, self.relevant
-        )  # fmt: skip
         kept = {name: getattr(state, name) for name in ("h", "c") if name in state._fields}
-        return empty._replace(**kept)
+        return self._empty(state.h, tuple(state.h.shape[:-1]))._replace(**kept)
 
     def carried(self, state: State) -> State:
         """What the next window of a long sequence starts from: see `carry_memory`."""
@@ -235,12 +230,29 @@ class AttentiveLayer(RecurrentLayer):
             raise InputError(
                 "`attention` needs a unidirectional layer; got bidirectional=True. Make a layer of one direction."
             )
-        check_name("layer", layer, range(self.num_layers))  # type: ignore[arg-type]
+        if layer not in range(self.num_layers):
+            raise InputError(f"`layer` must be below num_layers={self.num_layers}; got layer={layer}. Count from 0.")
+        if not isinstance(input, Tensor):
+            raise TypeError(f"`input` must be a Tensor; got {type(input).__name__}. Pad packed sequences.")
         x, state, _ = self._prepared(input, hx)
         for k in range(layer + 1):
             part = None if state is None else type(state)(*(tensor[k] for tensor in state))
             x, _, reads = self._attend(f"l{k}", x, part, None, keep=k == layer)
         return AttentionRecord.of(reads, x, 0 if state is None else state.steps[layer], self.relevant)
+
+    def memory_trace(self, input: Tensor, hx: State | None = None, *, layer: int = 0) -> list[Stay]:
+        """Which states the screening kept, and from when to when, in the order in which they came.
+
+        Args:
+            input, hx, layer: as for `attention`.
+
+        Example:
+            >>> import kreiss, torch
+            >>> layer = kreiss.RelRNN(3, 8, short=2, relevant=1, screening="oldest")
+            >>> layer.memory_trace(torch.randn(6, 3))
+            [Stay(sequence=0, past=0, entered=3, left=None)]
+        """
+        return self.attention(input, hx, layer=layer).stays()
 
 
 def _positive(name: str, value: float) -> float:
@@ -250,20 +262,44 @@ def _positive(name: str, value: float) -> float:
     return number
 
 
+def _check_part(name: str, part: object, like: Tensor, device: torch.device) -> None:
+    """Raise unless a part of a state is a tensor of the shape and dtype of `like`, on this device."""
+    if not isinstance(part, Tensor) or part.shape != like.shape:
+        got = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+        raise InputError(
+            f"`hx.{name}` must be of shape {tuple(like.shape)} for this layer and input; got {got}. "
+            "Pass the state of a layer with the same configuration, or init_state(batch_size)."
+        )
+    same_sort = part.is_floating_point() == like.is_floating_point()
+    if part.dtype != like.dtype and not (same_sort and autocast_is_on(device)):
+        raise InputError(f"`hx.{name}` must be {like.dtype}; got {part.dtype}. Convert it with .to(...).")
+    if part.device != device:
+        raise InputError(f"`hx.{name}` must be on {device}; got {part.device}. Move it with .to(...).")
+
+
 def _maker(recurrent: str | Set, n: int, blocks: int) -> tuple[Callable[[], Set], str]:
     """A function that makes the set of V for each cell, and the set's name."""
     if isinstance(recurrent, Set):
+        if type(recurrent).__name__ in COMPLEX:
+            raise InputError(
+                f"`recurrent` must be a set of real matrices; got {type(recurrent).__name__}. Choose one of: "
+                f"{', '.join(_real_sets())}."
+            )
         if recurrent.n != n:
             raise InputError(
                 f"`recurrent` must hold {n}×{n} matrices, as hidden_size={n}; got {recurrent.n}×{recurrent.n}. "
                 f"Make the set with n={n}."
             )
         return (lambda: copy.deepcopy(recurrent)), type(recurrent).__name__.lower()
-    names = {name.lower(): cls for name, cls in SETS.items() if name not in COMPLEX}
-    check_name("set of matrices", recurrent, names)
+    check_name("set of matrices", recurrent, known := _real_sets())
     if recurrent == "free":
         return (lambda: Free(n, blocks)), recurrent
-    return (lambda: names[recurrent](n)), recurrent
+    return (lambda: known[recurrent](n)), recurrent
+
+
+def _real_sets() -> dict[str, type[Set]]:
+    """Sets that are made from the size of the state alone, by name."""
+    return {name.lower(): cls for name, cls in SETS.items() if name not in COMPLEX}
 
 
 def _draw(

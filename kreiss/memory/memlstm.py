@@ -9,7 +9,10 @@ from kreiss.memory.base import AttentiveLayer
 
 
 class MemLSTM(AttentiveLayer):
-    """An LSTM that attends to all of its past states: the cell of `kreiss.RelLSTM`, the attention of `kreiss.MemRNN`.
+    """An LSTM that attends to all of its past states.
+
+    i, f, g, o = σ, σ, tanh, σ of U x_t + V s_{t−1} + b, c_t = f ⊙ c_{t−1} + i ⊙ g, h_t = o ⊙ tanh(c_t), with s and the
+    attention of `kreiss.MemRNN`.
 
     Symbols: as in `kreiss.RelLSTM`.
 

@@ -26,7 +26,7 @@ class AttentionRecord:
 
     Attributes:
         past: (T, B, M), the step at which each state in memory was made.
-        weight: (T, B, M), its attention weight; the weights of a step sum to 1, or to 0 in the first step.
+        weight: (T, B, M), its attention weight; the weights of a softmax sum to 1, or to 0 in the first step.
         relevant: the number of slots, the first ones, that hold screened states; 0 for attention over all states.
         start: (B,), the step of the first row.
     """

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from kreiss.contracts import Network, Sizes
-from kreiss.layers import LAYERS, RecurrentLayer
+from kreiss.layers import RecurrentLayer
 from kreiss.networks.recurrent import SET_BY_NETWORK, RecurrentNetwork
+from kreiss.networks.registry import LAYERS
 from kreiss.settings import NetworkSettings
 
 # every network by name; the name of a layer stands for the recurrent network around it

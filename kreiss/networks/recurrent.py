@@ -12,8 +12,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from kreiss.contracts import Network, Sizes
 from kreiss.errors import InputError, check_name, check_size, check_tensor
-from kreiss.layers import LAYERS, RecurrentLayer
+from kreiss.layers import RecurrentLayer
 from kreiss.layers.contract.checks import check_tensors_fit, checked_share
+from kreiss.networks.registry import LAYERS
 from kreiss.options import Option, options_of
 from kreiss.settings import NetworkSettings, RecurrentSettings
 
@@ -126,7 +127,7 @@ class RecurrentNetwork(Network):
 
     def _width(self) -> int:
         """Number of output features of the layer."""
-        per_direction = getattr(self.layer, "state_size", self.layer.hidden_size)  # two reals per complex unit
+        per_direction = getattr(self.layer, "output_size", self.layer.hidden_size)  # torch's layers have none
         return int(per_direction) * (2 if self.layer.bidirectional else 1)
 
     @torch.no_grad()
@@ -214,6 +215,10 @@ class RecurrentNetwork(Network):
     def init_state(self, batch_size: int | None = None) -> Any:
         """The zero state of the layer."""
         return self.layer.init_state(batch_size)
+
+    def carried(self, state: Any) -> Any:
+        """What the next window of a long sequence starts from: the layer may clear its memory."""
+        return self.layer.carried(state) if hasattr(self.layer, "carried") else state
 
     def freeze(self) -> Self:
         """A copy for inference and export: recurrent matrices computed once, no gradients."""

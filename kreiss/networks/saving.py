@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from kreiss.contracts import Network
 from kreiss.errors import InputError, check_name
-from kreiss.layers import LAYERS, RecurrentLayer
+from kreiss.layers import RecurrentLayer
 from kreiss.networks.building import NETWORKS, registered_name
 from kreiss.networks.recurrent import RecurrentNetwork
+from kreiss.networks.registry import LAYERS
 from kreiss.options import options_of, sentence, typed_options
 from kreiss.sets import SETS
 from kreiss.storage import files

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from kreiss.errors import InputError, check_name, check_size
-from kreiss.layers import LAYERS
+from kreiss.networks.registry import LAYERS
 
 
 def hidden_size_for(
@@ -21,7 +21,7 @@ def hidden_size_for(
     """The hidden size at which the number of trained parameters is closest to a budget.
 
     Args:
-        model: a name in `kreiss.layers.LAYERS`, or a layer class.
+        model: a name in `kreiss.LAYERS`, or a layer class.
         parameters: the budget.
         input_size: features of the input.
         output_size: count a linear readout with this many outputs too; by default only the layer counts.
@@ -47,7 +47,7 @@ def hidden_size_for(
     def count(hidden: int) -> int:
         layer = model(inputs, hidden, device="meta", **options)
         trained = sum(parameter.numel() for parameter in layer.parameters() if parameter.requires_grad)
-        features = getattr(layer, "state_size", hidden)  # two reals per complex unit
+        features = getattr(layer, "output_size", hidden)  # two reals per complex unit
         return trained + (0 if outputs is None else outputs * (features + 1))
 
     low = _smallest(count)

@@ -31,6 +31,7 @@ def library() -> ctypes.CDLL | None:
         "kreiss_packed_size": (number, (flag, number, number)),
         "kreiss_expect": (None, (pointer, number)),
         "kreiss_run": (flag, (pointer, number)),
+        "kreiss_run_memory": (None, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(kernel, name)

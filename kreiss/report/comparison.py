@@ -15,12 +15,13 @@ from kreiss.studies import worker
 from kreiss.studies.jobs import differences, keys_of
 from kreiss.studies.results import Record
 from kreiss.tasks import TASKS
+from kreiss.tasks.base import HIGHER
 from kreiss.training.record import read_config
 
 MOST_SEEDS = 10  # per row
 NEAR = 2.0  # standard errors within which numbers agree
-NOT_RUN = "not run"
-HIGHER = ("accuracy", "segsnr", "stoi", "pesq")  # metrics that are better when higher
+NOT_RUN, QUOTED = "not run", "quoted"
+RECALL = ("copy", "denoise", "selectivecopy")  # tasks that are solved or not
 SOLVED = 0.99  # accuracy from which a recall task counts as solved
 
 
@@ -65,6 +66,16 @@ class Line:
         values = [run[split][metric] for run in self.runs if metric in run.get(split, {})]
         return replace(self, published=None, values=values)
 
+    def baseline(self, metric: str) -> float | None:
+        """The metric without memory."""
+        return next((run["baseline"].get(metric) for run in self.runs if "baseline" in run), None)
+
+    @property
+    def solved(self) -> float | None:
+        """The mean number of updates after which runs were solved and stopped, if all were."""
+        updates = [run["solved"] for run in self.runs if "solved" in run]
+        return statistics.fmean(updates) if updates and len(updates) == len(self.runs) else None
+
     def ends(self, name: str) -> float | None:
         """The mean over runs of a test metric or a spectral number."""
         values = [{**run.get("spectrum", {}), **run.get("test", {})}.get(name) for run in self.runs]
@@ -102,8 +113,8 @@ def compare(made: Experiment, scale: str, known: dict[str, Record]) -> Compariso
         known: all runs by key.
     """
     lines = [_line(made, row, scale, known) for row in made.rows]
-    baselines = [run["baseline"].get(made.metric) for line in lines for run in line.runs if "baseline" in run]
-    return Comparison(made, scale, lines, next(iter(baselines), None), _order(lines))
+    baselines = {line.baseline(made.metric) for line in lines} - {None}  # the loss of a recall depends on its delay
+    return Comparison(made, scale, lines, baselines.pop() if len(baselines) == 1 else None, _order(lines))
 
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
@@ -164,7 +175,7 @@ def _pairs(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
 def verdict(line: Line, comparison: Comparison) -> str:
     """A short verdict on the numbers of a row."""
     if not line.runs:
-        return NOT_RUN
+        return QUOTED if line.row.quoted and line.row.published else NOT_RUN
     if line.mean is None:
         return "failed"
     if line.published is not None and not line.scaled:
@@ -184,10 +195,10 @@ def _agreement(line: Line) -> str:
 
 def _against_baseline(line: Line, comparison: Comparison) -> str:
     accuracy = line.ends("accuracy")
-    if comparison.made.rows[0].settings["task"] == "copy" and accuracy is not None and accuracy >= SOLVED:
+    if line.row.settings["task"] in RECALL and accuracy is not None and accuracy >= SOLVED:
         return "solved"
-    if comparison.baseline is None or line.mean is None:
+    baseline = line.baseline(comparison.made.metric)
+    if baseline is None or line.mean is None:
         return "run"
-    higher = comparison.made.metric in HIGHER
-    better = line.mean > comparison.baseline if higher else line.mean < comparison.baseline
+    better = line.mean > baseline if comparison.made.metric in HIGHER else line.mean < baseline
     return "better than without memory" if better else "no better than without memory"

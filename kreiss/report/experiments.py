@@ -12,11 +12,11 @@ from typing import Any
 from kreiss.networks.saving import BEST
 from kreiss.report import page, tables
 from kreiss.report.comparison import Comparison, Line
+from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
-from kreiss.report.style import COLOURS, GREY, canvas, mosaic, style
+from kreiss.report.style import GREY, canvas, mosaic, style
 from kreiss.studies.results import Record
 
-LINES = ("-", "--", ":", "-.")
 STRUCTURED = ("nnrnn",)  # networks whose learned Schur form is plotted
 
 
@@ -123,34 +123,51 @@ def _curve_metric(comparison: Comparison) -> str:
 
 
 def curves(comparison: Comparison, lines: Sequence[Line]) -> Any:
-    """Learning curves with bands, and the baseline."""
+    """Learning curves with bands, and the baseline; in a panel for each column if the experiment says so."""
     metric = _curve_metric(comparison)
-    figure, axes = canvas(size=(8.0, 4.2))
+    columns = list(dict.fromkeys(line.row.columns for line in lines)) if comparison.made.panels else []
+    groups = {column: [line for line in lines if line.row.columns == column] for column in columns} or {(): [*lines]}
+    figure, axes = canvas(len(groups), size=(8.0, 4.2 if len(groups) == 1 else 3.0 * len(groups)), squeeze=False)
     with style():
-        for number, line in enumerate(lines):
-            updates, means, errors = band(line.runs, metric)
-            look = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number // len(COLOURS) % len(LINES)]}
-            axes.plot(updates, means, label=line.row.label + _which(line), **look)
-            low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
-            axes.fill_between(updates, low, high, color=look["color"], alpha=SHADE, linewidth=0)
-        if comparison.baseline is not None and metric == comparison.made.metric:
-            axes.axhline(comparison.baseline, color=GREY, linestyle="--", linewidth=1, label="without memory")
-        axes.set(xlabel="updates", ylabel=f"validation {metric}")
-        if metric == "loss":
-            axes.set_yscale("log")
-        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        for panel, (column, some) in zip(axes[:, 0], groups.items(), strict=True):
+            _panel(panel, some, metric, comparison)
+            panel.set_title(", ".join(column))
     return figure
+
+
+def _panel(axes: Any, lines: Sequence[Line], metric: str, comparison: Comparison) -> None:
+    for number, line in enumerate(lines):
+        updates, means, errors = band(line.runs, metric)
+        axes.plot(updates, means, label=line.row.label + _which(line), **look(number))
+        low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
+        axes.fill_between(updates, low, high, color=look(number)["color"], alpha=SHADE, linewidth=0)
+    baselines = {line.baseline(metric) for line in lines} - {None}
+    if len(baselines) == 1 and metric == comparison.made.metric:
+        axes.axhline(baselines.pop(), color=GREY, linestyle="--", linewidth=1, label="without memory")
+    axes.set(xlabel="updates", ylabel=f"validation {metric}")
+    if metric == "loss":
+        axes.set_yscale("log")
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _which(line: Line) -> str:
     """What distinguishes a row from others of the same network."""
     chunk = line.row.settings.get("task.chunk")
-    return (f", {chunk}" if chunk else "") + (f" ({line.row.columns[0]})" if len(line.row.columns) == 1 else "")
+    column = line.row.columns[0] if len(line.row.columns) == 1 else ""
+    return (f", {chunk}" if chunk else "") + (f" ({column})" if column and column not in line.row.label else "")
 
 
 def band(runs: Sequence[Record], metric: str) -> tuple[list[int], list[float], list[float]]:
-    """Updates, means and standard errors of a metric at the validations that all runs have."""
-    curves = [{point["update"]: point[metric] for point in run["curve"]} for run in runs if run.get("curve")]
+    """Updates, means and standard errors of a metric at the validations that all runs have.
+
+    A run that was stopped because it was solved keeps its last value as long as the others go on.
+    """
+    drawn = [run for run in runs if run.get("curve")]
+    curves = [{point["update"]: point[metric] for point in run["curve"]} for run in drawn]
+    every = set.union(*map(set, curves))
+    for run, curve in zip(drawn, curves, strict=True):
+        last = max(curve)
+        curve |= {update: curve[last] for update in every if update > last and "solved" in run}
     updates = sorted(set.intersection(*map(set, curves)))
     values = [[curve[update] for curve in curves] for update in updates]
     errors = [statistics.stdev(sample) / len(sample) ** 0.5 if len(sample) > 1 else 0.0 for sample in values]

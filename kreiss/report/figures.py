@@ -1,5 +1,4 @@
-"""Figures of the papers by name: 001 is the nnRNN paper, 000 its supplement, 003 the ENRNN paper, 004 and
-thesis that of Kerg.
+"""Figures of the papers by name: 001 is the nnRNN paper, 000 its supplement, 003 the ENRNN paper, thesis that of Kerg.
 
 Theoretical figures need no input. Figures of trained networks take them by role; what they were trained on, and for how
 long, is up to the caller, and can be stated in a note.
@@ -15,7 +14,7 @@ import numpy as np
 
 from kreiss import analysis
 from kreiss.errors import InputError, check_name
-from kreiss.report import memory_figures, plots
+from kreiss.report import learning, memory_figures, plots
 from kreiss.report.style import COLOURS, INK, canvas, mosaic, style
 
 if TYPE_CHECKING:
@@ -285,6 +284,7 @@ INPUTS = {"enrnn": ADDING, "inputs": "a batch of the task, (T, B, 2)", "long": "
 GRADIENTS = PaperFigure(
     gradient_propagation, "gradients through time and training", {"runs": "name → GradientHistory, one per network"}
 )
+LEARNED = {"runs": "name → (updates, values), one per run; by default the recorded results of its experiment"}
 
 
 def _map(role: str, needs: str) -> PaperFigure:
@@ -313,23 +313,27 @@ FIGURES: dict[str, PaperFigure] = {
     ),
     "002/fig1": GRADIENTS,
     "thesis/appA-fig3": GRADIENTS,
-    "004/fig4.1": PaperFigure(
+    "thesis/fig4.1": PaperFigure(
         memory_figures.attention_maps,
         "attention of MemRNN on copy and denoise",
         {"copy": "a MemRNN trained on copy, as a Reading", "denoise": "a MemRNN trained on denoise, as a Reading"},
     ),
-    "004/fig4.2": PaperFigure(
+    "thesis/fig4.2": PaperFigure(
         memory_figures.gradients_and_memory,
         "gradients, memory and their trade-off",
         {"runs": f"name → Measured, for {', '.join(memory_figures.COMPARED)}"},
     ),
-    "004/figB.1": PaperFigure(
+    "thesis/figB.1": PaperFigure(
         memory_figures.gradients_by_size,
         "gradients of RelLSTM for several ρ and ν",
         {"runs": "rho3 … rho25 and nu3 … nu25 → GradientFlow"},
     ),
-    "004/figB.5": _map("characters", "a MemRNN trained on characters"),
-    "004/figB.7": _map("pixels", "a MemRNN trained on digits, several pixels per step"),
-    "004/figB.8": _map("copy", "a RelRNN without a relevant set, trained on copy"),
-    "004/figB.9": _map("denoise", "a RelRNN without a relevant set, trained on denoise"),
+    "thesis/figB.5": _map("characters", "a MemRNN trained on characters"),
+    "thesis/figB.7": _map("pixels", "a MemRNN trained on digits, several pixels per step"),
+    "thesis/figB.8": _map("copy", "a RelRNN without a relevant set, trained on copy"),
+    "thesis/figB.9": _map("denoise", "a RelRNN without a relevant set, trained on denoise"),
+    "thesis/figB.2": PaperFigure(learning.losses, "copy and denoise: losses of all networks at six delays", LEARNED),
+    "thesis/figB.3": PaperFigure(learning.losses, "denoise: losses of LSTM at six delays", LEARNED),
+    "thesis/figB.4": PaperFigure(learning.losses, "denoise: losses of GORU at six delays", LEARNED),
+    "thesis/figB.6": PaperFigure(learning.accuracies, "permuted MNIST: validation accuracies", LEARNED),
 }

@@ -87,7 +87,7 @@ def mosaic(layout: str, *, size: tuple[float, float], polar: str = "") -> Any:
 def save(figure: Figure, path: Path) -> list[Path]:
     """Write `path`.svg and `path`.png, the latter on white."""
     with style():
-        vector, raster = path.with_suffix(".svg"), path.with_suffix(".png")
+        vector, raster = (path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png"))  # names may have dots
         figure.savefig(vector, metadata={"Date": None})
         figure.set_layout_engine("none")  # already laid out; a second time would take as long again
         figure.savefig(raster, dpi=150, facecolor="white")

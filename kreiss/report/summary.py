@@ -68,11 +68,12 @@ def of_models(models: Sequence[str], known: dict[str, Record]) -> str:
 
 def _recorded(models: Sequence[str], known: dict[str, Record]) -> Iterator[tuple[Comparison, Line]]:
     seen: set[str] = set()
-    for entry in EXPERIMENTS.values():
+    concerned = [made for made in EXPERIMENTS.values() if any(row.settings.get("model") in models for row in made.rows)]
+    for entry in concerned:
         for scale in entry.scales:
             comparison = compare(entry, scale, known)
             for line in comparison.lines:
-                if line.row.settings["model"] in models and line.runs and line.runs[0]["key"] not in seen:
+                if line.row.settings.get("model") in models and line.runs and line.runs[0]["key"] not in seen:
                     seen.add(line.runs[0]["key"])
                     yield comparison, line
 

@@ -61,13 +61,15 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
     result = number(line.mean, line.error)
     if comparison.made.metric == "loss" and line.ends("accuracy") is not None:
         result += f", accuracy {line.ends('accuracy'):.3f}"
+    if line.solved is not None:
+        result += f", solved after {line.solved:,.0f} updates"
     moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]
     return [
         label(line, comparison),
         ", ".join(line.row.columns) or "–",
         parameters(line),
         printed(line.published),
-        result + failures(line) if line.runs else NOT_RUN,
+        result + failures(line) if line.runs else "–" if line.row.quoted else NOT_RUN,
         str(len(line.runs)) if line.runs else "–",
         "–" if line.difference is None else f"{line.difference:+.2g}",
         "–" if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}",

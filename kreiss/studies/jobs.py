@@ -70,18 +70,21 @@ def jobs_of(
 
 
 def keys_of(made: Experiment, row: Row, scale: str, seeds: int) -> list[str]:
-    """The keys of the runs of a row with seeds from 0."""
+    """The keys of the runs of a row with seeds from 0; none for one that is only quoted."""
+    if row.quoted:
+        return []
     config = job_of(made, row, scale, 0).config
     return [key_of(config.model_copy(update={"seed": seed})) for seed in range(seeds)]
 
 
 def chosen(made: Experiment, only: tuple[str, ...]) -> list[Row]:
-    """The rows that match one of the patterns."""
-    rows = [row for row in made.rows if not only or any(fnmatch.fnmatch(row.name, pattern) for pattern in only)]
+    """The rows that can be run and match one of the patterns."""
+    able = [row for row in made.rows if not row.quoted]
+    rows = [row for row in able if not only or any(fnmatch.fnmatch(row.name, pattern) for pattern in only)]
     if not rows:
         raise InputError(
             f"`only` must match rows of {made.name}; got {', '.join(only)}. "
-            f"Its rows are: {', '.join(row.name for row in made.rows)}."
+            f"Its rows are: {', '.join(row.name for row in able)}."
         )
     return rows
 
@@ -89,6 +92,8 @@ def chosen(made: Experiment, only: tuple[str, ...]) -> list[Row]:
 def differences(made: Experiment, row: Row, scale: str) -> dict[str, tuple[Any, Any]]:
     """Settings that differ at a scale: name → (published, here); None where one of them is not set."""
     check_name("scale", scale, made.scales)
+    if row.quoted:
+        return {}
     paper, here = dotted(made.settings(row, "paper")), dotted(made.settings(row, scale))
     names = [*paper, *(name for name in here if name not in paper)]
     return {name: (paper.get(name), here.get(name)) for name in names if paper.get(name) != here.get(name)}

@@ -74,6 +74,8 @@ def record_of(folder: Path, config: Config) -> Record:
         "state": status["state"], **_facts(folder), "updates": status["update"],
         "seconds": records[-1]["seconds"] if records else 0.0, "torch": _torch_of(folder),
     }  # fmt: skip
+    if status.get("cause") == "solved":
+        result["solved"] = status["update"]
     if status["message"]:
         result["message"], result["cause"] = status["message"], "diverged"
     if tested:

@@ -7,6 +7,7 @@ from kreiss.tasks.copy import Copy
 from kreiss.tasks.denoise import Denoise
 from kreiss.tasks.frames import Frames
 from kreiss.tasks.pixels import Pixels
+from kreiss.tasks.selectivecopy import SelectiveCopy
 from kreiss.tasks.sequence import Sequence
 
 # names of tasks in settings and on the command line
@@ -17,6 +18,7 @@ TASKS: dict[str, type[Task]] = {
     "denoise": Denoise,
     "frames": Frames,
     "pixels": Pixels,
+    "selectivecopy": SelectiveCopy,
     "sequence": Sequence,
 }
 
@@ -29,6 +31,7 @@ __all__ = [
     "Denoise",
     "Frames",
     "Pixels",
+    "SelectiveCopy",
     "Sequence",
     "Task",
 ]

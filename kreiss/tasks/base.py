@@ -12,6 +12,8 @@ from torch import Tensor
 
 Totals = dict[str, tuple[float, float]]
 
+HIGHER = ("accuracy", "segsnr", "stoi", "pesq")  # metrics that are better when higher
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -43,6 +45,10 @@ class Task(ABC):
     answers: Literal["every", "last"] = "every"  # whether there is a target at every step, or one per sequence
     metric: str = "loss"  # the metric that chooses the best checkpoint and is shown
     higher_is_better: bool = False
+
+    def is_higher_better(self, metric: str) -> bool:
+        """Whether a metric is better when higher; one at another delay, `accuracy@400`, is as the metric itself."""
+        return self.higher_is_better if metric == self.metric else metric.split("@")[0] in HIGHER
 
     @property
     def input_shape(self) -> tuple[int, ...]:

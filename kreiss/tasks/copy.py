@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kreiss.errors import check_name, check_size
-from kreiss.tasks.base import Batch, Totals
-from kreiss.tasks.recall import LENGTH, SYMBOLS, Recall, delays
+from kreiss.tasks.base import Batch
+from kreiss.tasks.recall import LENGTH, SYMBOLS, Recall
 
 BLANK, CUE = SYMBOLS, SYMBOLS + 1
 
@@ -70,29 +69,16 @@ class Copy(Recall):
         valid_sequences: int = 500,
         test_sequences: int = 1000,
     ) -> None:
-        super().__init__(sequences=sequences, valid_sequences=valid_sequences, test_sequences=test_sequences)
-        check_name("convention", convention, CONVENTIONS)
-        self.delay = check_size("delay", delay)
-        self.convention = convention
-        self.test_delays = tuple(other for other in delays(test_delays) if other != self.delay)
-
-    @property
-    def steps(self) -> int:
-        return self.delay + CONVENTIONS[self.convention]
-
-    def at(self, delay: int) -> Copy:
-        """The same task at another delay, to test a network there."""
-        return Copy(
+        super().__init__(
             delay,
-            convention=self.convention,
-            sequences=self.sequences,
-            valid_sequences=self.valid_sequences,
-            test_sequences=self.test_sequences,
+            test_delays,
+            sequences=sequences,
+            valid_sequences=valid_sequences,
+            test_sequences=test_sequences,
         )
-
-    def entries(self, split: Literal["train", "valid", "test"], batch: int) -> int:
-        others = [self.at(other).entries(split, batch) for other in self.test_delays] if split == "test" else []
-        return max(super().entries(split, batch), *others, 0)
+        check_name("convention", convention, CONVENTIONS)
+        self.convention = convention
+        self.extra = CONVENTIONS[convention]
 
     def draw(self, count: int, source: np.random.Generator) -> tuple[NDArray[Any]]:
         return (source.integers(SYMBOLS, size=(count, LENGTH)),)
@@ -104,23 +90,6 @@ class Copy(Recall):
         """Inputs (steps, batch, 10) one-hot in the default dtype and targets (steps, batch), from torch's generator."""
         shown = self._shown(torch.randint(SYMBOLS, (LENGTH, check_size("batch", batch)), generator=generator))
         return F.one_hot(shown.inputs, self.input_size).to(torch.get_default_dtype()), shown.targets
-
-    def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
-        yield from super().held_out(split, batch)
-        for other in self.test_delays if split == "test" else ():
-            yield from self.at(other).held_out(split, batch)
-
-    def totals(self, output: Tensor, batch: Batch) -> Totals:
-        """As in `Recall`; totals of another delay, recognised by its length, are named after it."""
-        delay = len(output) - CONVENTIONS[self.convention]
-        name = "" if delay == self.delay else f"@{delay}"
-        return {key + name: total for key, total in super().totals(output, batch).items()}
-
-    def baseline(self) -> dict[str, float]:
-        """10 ln 8 / steps, and one symbol in eight right; for the other delays too."""
-        others = {delay: super(Copy, self.at(delay)).baseline() for delay in self.test_delays}
-        named = {f"{key}@{delay}": value for delay, values in others.items() for key, value in values.items()}
-        return {**super().baseline(), **named}
 
     def _shown(self, symbols: Tensor) -> Batch:
         """The sequences that show these symbols (10, batch)."""

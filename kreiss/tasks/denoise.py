@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kreiss.errors import check_size
 from kreiss.tasks.base import Batch
 from kreiss.tasks.recall import LENGTH, SYMBOLS, Recall
 
@@ -26,11 +25,15 @@ class Denoise(Recall):
     Reference: Jing et al., "Gated orthogonal recurrent units", 2019; Kerg's thesis, 2022, 4.6. The first draws symbols
     1 to 9 and places with replacement.
 
+    Transfer: with `test_delays` the test set holds further parts at other delays, and their metrics are named after
+    them, `accuracy@400`. `Denoise(100).at(400)` is the same task at another delay.
+
     Args:
         delay: T.
+        test_delays: other delays to test at, as "200,400" or (200, 400).
         sequences: size of a fixed training set; 0 draws fresh sequences at every update.
         valid_sequences: size of the validation set.
-        test_sequences: size of the test set.
+        test_sequences: size of the test set, for each delay.
 
     Example:
         >>> from kreiss.tasks import Denoise
@@ -44,10 +47,21 @@ class Denoise(Recall):
     output_size = SYMBOLS + 2
 
     def __init__(
-        self, delay: int = 100, *, sequences: int = 0, valid_sequences: int = 500, test_sequences: int = 1000
+        self,
+        delay: int = 100,
+        *,
+        test_delays: str | int | tuple[int, ...] | list[int] = "",
+        sequences: int = 0,
+        valid_sequences: int = 500,
+        test_sequences: int = 1000,
     ) -> None:
-        super().__init__(sequences=sequences, valid_sequences=valid_sequences, test_sequences=test_sequences)
-        self.delay = check_size("delay", delay)
+        super().__init__(
+            delay,
+            test_delays,
+            sequences=sequences,
+            valid_sequences=valid_sequences,
+            test_sequences=test_sequences,
+        )
 
     def draw(self, count: int, source: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         symbols = source.integers(1, SYMBOLS + 1, size=(count, LENGTH))

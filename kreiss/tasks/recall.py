@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Iterator
+from typing import Literal, Self
 
 from torch import Tensor
 
@@ -19,28 +22,69 @@ class Recall(Generated):
     """Ten symbols from an alphabet of eight, to be recalled in the last ten steps.
 
     The loss is the mean cross-entropy over all steps, the accuracy is that of the last ten.
+
+    Transfer: with `test_delays` the test set holds further parts at other delays, and their metrics are named after
+    them, `accuracy@400`.
+
+    Args:
+        delay: T.
+        test_delays: other delays to test at, as "200,400" or (200, 400).
+        others: as in `Generated`.
     """
 
     symbols = True
-    delay: int
+    extra = 2 * LENGTH  # steps beyond T
+
+    def __init__(
+        self,
+        delay: int,
+        test_delays: str | int | tuple[int, ...] | list[int],
+        *,
+        sequences: int,
+        valid_sequences: int,
+        test_sequences: int,
+    ) -> None:
+        super().__init__(sequences=sequences, valid_sequences=valid_sequences, test_sequences=test_sequences)
+        self.delay = check_size("delay", delay)
+        self.test_delays = tuple(other for other in delays(test_delays) if other != self.delay)
 
     @property
     def steps(self) -> int:
         """Length of a sequence."""
-        return self.delay + 2 * LENGTH
+        return self.delay + self.extra
+
+    def at(self, delay: int) -> Self:
+        """The same task at another delay, to test a network there."""
+        other = copy.copy(self)
+        other.delay, other.test_delays = check_size("delay", delay), ()
+        other._validation = None  # drawn at this delay
+        return other
+
+    def entries(self, split: Literal["train", "valid", "test"], batch: int) -> int:
+        others = [self.at(other).entries(split, batch) for other in self.test_delays] if split == "test" else []
+        return max(super().entries(split, batch), *others, 0)
+
+    def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
+        yield from super().held_out(split, batch)
+        for other in self.test_delays if split == "test" else ():
+            yield from self.at(other).held_out(split, batch)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Mean cross-entropy over all steps."""
         return cross_entropy(output, batch.targets)
 
     def totals(self, output: Tensor, batch: Batch) -> Totals:
-        """Cross-entropy over all steps, hits over the last ten."""
+        """Cross-entropy over all steps, hits over the last ten; another delay, known by its length, names its own."""
         recalled = classified(output[-LENGTH:], batch.targets[-LENGTH:])
-        return {"loss": surprise(output, batch.targets), "accuracy": recalled["accuracy"]}
+        delay = len(output) - self.extra
+        name = "" if delay == self.delay else f"@{delay}"
+        return {f"loss{name}": surprise(output, batch.targets), f"accuracy{name}": recalled["accuracy"]}
 
     def baseline(self) -> dict[str, float]:
         """A network without memory knows when the symbols are due but not which: 10 ln 8 over all steps."""
-        return {"loss": LENGTH * math.log(SYMBOLS) / self.steps, "accuracy": 1 / SYMBOLS}
+        named = {"": self.delay, **{f"@{delay}": delay for delay in self.test_delays}}
+        losses = {f"loss{name}": LENGTH * math.log(SYMBOLS) / (delay + self.extra) for name, delay in named.items()}
+        return {**losses, **{f"accuracy{name}": 1 / SYMBOLS for name in named}}
 
 
 def delays(value: str | int | tuple[int, ...] | list[int]) -> tuple[int, ...]:

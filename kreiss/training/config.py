@@ -66,6 +66,11 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
             f"either `steps` or `epochs` must be given; got steps={config.steps} and epochs={config.epochs}. "
             "Leave one out."
         )
+    if config.stop_metric is not None and config.stop_at is None:
+        raise InputError(
+            f"`stop_at` must be given with `stop_metric`; got stop_metric={config.stop_metric!r} alone. Say at which "
+            "value to stop, or leave it out."
+        )
     if config.accumulate > config.batch:
         raise InputError(
             f"`accumulate` must be at most `batch`, a sequence for each piece; got accumulate={config.accumulate} and "

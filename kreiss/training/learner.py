@@ -90,5 +90,10 @@ class Learner(ABC):
         """Whether the last update was finite, so that the state before it is known to be good."""
         return True
 
+    @property
+    def solved(self) -> bool:
+        """Whether it is done because a validation was good enough."""
+        return False
+
     def check_finite(self) -> None:  # noqa: B027
         """Raise if something to be saved is not finite."""

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from kreiss.contracts import Network
-from kreiss.errors import check_name, check_size
+from kreiss.errors import InputError, check_name, check_size
 from kreiss.optim import radius_penalty, rebase
 from kreiss.settings import Config
 from kreiss.tasks import Batch, Task
@@ -53,6 +53,7 @@ class Supervised(Learner):
         self.states: list[Any] = [None] * config.accumulate  # carried to the next batch, one for each piece
         self.best: float | None = None
         self.stale = 0  # evaluations since the best one
+        self.latest: dict[str, float] = {}  # the metric that may stop the run, at the last validation
         self.window: list[float] = [0.0, 0]  # sum and number of losses since the last record
 
     # ------------------------------------------------------------ updates
@@ -99,7 +100,7 @@ class Supervised(Learner):
                     loss = loss * (terms(piece, self.task.answers) / whole)
                 total = total + loss.detach()
                 self._objective(loss, last=index == own - 1).backward()
-            self.states[index] = detached(state)
+            self.states[index] = detached(_carried(self.model, state))
         return total
 
     def _run(self, piece: Batch, state: Any) -> tuple[Tensor, Any]:
@@ -178,15 +179,35 @@ class Supervised(Learner):
         else:
             self.stale += 1
         self.schedule.observe(improved)
+        if self.config.stop_at is not None:
+            self._note(metrics)
         return improved
+
+    def _note(self, metrics: dict[str, float]) -> None:
+        """Keep the metric that may stop the run; all processes see that of the first."""
+        name = self.config.stop_metric or self.metric
+        if name not in metrics:
+            raise InputError(
+                f"`stop_metric` must be a metric of a validation; got {name!r}. Choose one of {', '.join(metrics)}."
+            )
+        value = self.processes.of_first(metrics[name])
+        self.latest = {} if math.isnan(value) else {name: value}
+
+    @property
+    def solved(self) -> bool:
+        """Whether the last validation has reached `stop_at`."""
+        name, wanted = self.config.stop_metric or self.metric, self.config.stop_at
+        if wanted is None or name not in self.latest:
+            return False
+        value = self.latest[name]
+        return value >= wanted if self.task.is_higher_better(name) else value <= wanted
 
     @property
     def done(self) -> bool:
-        """Whether all updates are made, or patience has run out."""
+        """Whether all updates are made, a validation was good enough, or patience has run out."""
         assert self.config.steps is not None
-        return self.updates >= self.config.steps or (
-            self.config.patience is not None and self.stale >= self.config.patience
-        )
+        impatient = self.config.patience is not None and self.stale >= self.config.patience
+        return self.updates >= self.config.steps or self.solved or impatient
 
     # ------------------------------------------------------------ state to resume from
 
@@ -203,9 +224,9 @@ class Supervised(Learner):
         states: dict[str, Tensor] = {}
         shape = checkpoint.flat_state(self._whole_state(), states)
         content = {
-            "updates": self.updates, "best": self.best, "stale": self.stale, "window": self.window,
-            "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers, "random": random_numbers,
-            "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
+            "updates": self.updates, "best": self.best, "stale": self.stale, "latest": self.latest,
+            "window": self.window, "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers,
+            "random": random_numbers, "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }  # fmt: skip
         return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors | states, content
@@ -215,8 +236,9 @@ class Supervised(Learner):
         checkpoint.restore_optimiser(self.optimiser, tensors, content["optimiser"])
         checkpoint.restore_generators(tensors, content["random"], self.processes.rank)
         self.schedule.restore(content["schedule"])
-        self._share_state(checkpoint.full_state(content["state"], tensors))
+        self._share_state(_as_made(self.model, checkpoint.full_state(content["state"], tensors)))
         self.updates, self.best, self.stale = content["updates"], content["best"], content["stale"]
+        self.latest = content.get("latest", {})  # earlier versions had none
         self.window, self.seconds = content["window"], content["seconds"]
         self.guard.in_a_row, self.guard.skipped = content["in_a_row"], content["skipped"]
         if self.scaler is not None and content["scaler"] is not None:
@@ -260,6 +282,19 @@ def _called(model: nn.Module, batch: Batch, state: Any) -> tuple[Tensor, Any]:
     return output.float() if output.dtype in HALF.values() else output, state
 
 
+def _carried(model: nn.Module, state: Any) -> Any:
+    """The state that the next window starts from."""
+    return model.carried(state) if isinstance(model, Network) else state
+
+
+def _as_made(model: nn.Module, state: Any) -> Any:
+    """A state from a checkpoint, where tuples have no names, in the form that the model gives it."""
+    if state is None or not callable(init := getattr(model, "init_state", None)):
+        return state
+    form, leaves = tree_structure(init(1)), tree_leaves(state)
+    return tree_unflatten(leaves, form) if form.num_leaves == len(leaves) else state
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
@@ -286,6 +321,7 @@ def evaluate(
     with _resting(model) as resting, _autocast(precision, device):
         for piece in task.held_out(split, batch):
             output, state = _called(resting, on_device(piece, device), state if piece.carries else None)
+            state = _carried(resting, state)
             for name, (total, count) in task.totals(output, on_device(piece, device)).items():
                 before = totals.get(name, (0.0, 0.0))
                 totals[name] = (before[0] + total, before[1] + count)

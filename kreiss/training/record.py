@@ -164,7 +164,10 @@ class RunFolder:
         return {journal.path.name: journal.tally.said() for journal in (self.metrics, self.spectra)}
 
     def set_status(self, state: str, update: int, message: str = "", cause: str = "") -> None:
-        """Write the state of the run: running, finished, interrupted, or failed with cause "diverged" or "error"."""
+        """Write the state of the run: running, interrupted, finished or failed.
+
+        A finished run has cause "solved" if a good validation ended it, a failed one "diverged" or "error".
+        """
         content = {
             "run": self.run, "state": state, "update": update, "message": message, "cause": cause,
             "records": self._tallies(), "checkpoint": self.checkpoints.update, "time": time.time(), "pid": os.getpid(),

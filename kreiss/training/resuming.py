@@ -150,8 +150,8 @@ def reopened(found: Resumption) -> RunFolder:
 # besides the task and the model; batches are a function of seed, size and the number of the update
 STAY = ("seed", "batch", "optimiser.name")
 MAY_CHANGE = (
-    "Start a new run; what may change is steps, rates and penalties, clipping, schedule, patience, eval_every, "
-    "eval_batch, log_every, checkpoint_every, accumulate, precision, device, on_nan and track."
+    "Start a new run; what may change is steps, rates and penalties, clipping, schedule, patience, stop_at, "
+    "stop_metric, eval_every, eval_batch, log_every, checkpoint_every, accumulate, precision, device, on_nan and track."
 )
 
 

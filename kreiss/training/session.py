@@ -276,8 +276,11 @@ class Session:
         self.display.record(record)
 
     def _end(self, state: str) -> None:
+        solved = state == "finished" and self.learner.solved
         if self.folder is not None:
-            self.folder.set_status(state, self.learner.updates)
+            self.folder.set_status(state, self.learner.updates, cause="solved" if solved else "")
+        if solved:
+            self.display.say(f"solved at update {self.learner.updates}")
         if state == "interrupted" and self.folder is not None:
             self.display.say(f"interrupted at update {self.learner.updates}; resume with: kreiss resume {self.out}")
 

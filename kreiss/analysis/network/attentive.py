@@ -49,10 +49,11 @@ def run_attentive(layer: Any, inputs: Tensor) -> tuple[list[Tensor], Tensor]:
     state, changes, outputs = _moved(frozen, frozen.init_state(x.shape[1])), [], []
     changes.append(state[1])
     for now in x:
-        _, after = frozen.step(now, state[0])
+        output, after = frozen.step(now, state[0])
         state = _moved(frozen, after)
         changes.append(state[1])
-        outputs.append(state[0].h[-1])
+        h = state[0].h[-1]
+        outputs.append(torch.cat([h, output[..., h.shape[-1] :]], -1))  # an output may hold more than h
     out = torch.stack(outputs)
     return changes, out.transpose(0, 1) if frozen.batch_first and inputs.dim() == x.dim() else out
 

@@ -76,6 +76,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
     """
 
     elman = True  # whether a step is h ← φ(V h + U x; b), as in torch.nn.RNN, so that the kernel applies
+    torch_biases = False  # whether b is torch's pair although the step is another
     reals = 1  # real numbers per unit of the state; two in complex layers
     blocks = 1  # rows of U, V and b per number of the state; four in an LSTM
     nonlinearities: tuple[str, ...] = REAL_NONLINEARITIES
@@ -114,7 +115,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
         first = self._set("l0")
         self.init = first.initialisers[0] if init is None else init
         check_name(f"initialiser of {type(first).__name__}", self.init, first.initialisers)
-        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu" and self.elman
+        torch_pair = isinstance(first, Free) and nonlinearity != "modrelu" and (self.elman or self.torch_biases)
         self._bias_names = () if not bias else ("bias_ih", "bias_hh") if torch_pair else ("bias",)
         self._allocate(*where)
         self.reset_parameters(generator)
@@ -136,7 +137,7 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
 
     def _input_shapes(self) -> dict[str, tuple[int, int]]:
         """The shape of U for each layer and direction, by suffix."""
-        above = self.state_size * (2 if self.bidirectional else 1)
+        above = self.output_size * (2 if self.bidirectional else 1)
         widths = {suffix: self.input_size if suffix.startswith("l0") else above for suffix, _ in self._cells()}
         return {suffix: (self.blocks * self.state_size, width) for suffix, width in widths.items()}
 
@@ -295,8 +296,13 @@ class RecurrentLayer(Recorded, ComputedMatrices, CheckedLoading):
 
     @property
     def state_size(self) -> int:
-        """Features of states and outputs: hidden_size, or twice that for complex units."""
+        """Features of states: hidden_size, or twice that for complex units."""
         return self.reals * self.hidden_size
+
+    @property
+    def output_size(self) -> int:
+        """Features of outputs, per direction: those of states, unless a layer adds others."""
+        return self.state_size
 
     def init_state(self, batch_size: int | None = None) -> Any:
         """The zero state for `batch_size` sequences, or for one unbatched sequence."""

@@ -11,7 +11,7 @@
 
 #include "kernel.h"
 
-#define KREISS_DECLARE(isa) extern const kreiss_recurrence KREISS_NAMED(isa, plain)
+#define KREISS_DECLARE(isa) extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, memory)
 extern "C" {
 KREISS_DECLARE(kreiss_generic);
 #if defined(KREISS_X86)
@@ -26,9 +26,9 @@ namespace {
 struct Choice {
   const char* name;
   int vector_bytes;
-  const kreiss_recurrence* plain;
+  const kreiss_recurrence *plain, *memory;
 };
-#define KREISS_CHOICE(name, bytes, isa) Choice{name, bytes, &KREISS_NAMED(isa, plain)}
+#define KREISS_CHOICE(name, bytes, isa) Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, memory)}
 
 #if defined(__aarch64__)
 constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
@@ -148,5 +148,12 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   run(job);
   if (pass->last_piece && pass->sums) chosen.plain->gather(pass, job.threads);
   return 0;
+}
+
+__attribute__((visibility("default"))) void kreiss_run_memory(const kreiss_memory_pass* pass, int64_t threads) {
+  Job job = {chosen.memory, pass, pass->rows, within(threads, pass->rows)};
+  chosen.memory->prepare(pass);
+  run(job);
+  if (pass->backward) chosen.memory->gather(pass, job.threads);
 }
 }

@@ -36,6 +36,62 @@ struct kreiss_pass {
   void* grad_bias;             // backward: out, gradient of the bias (n), or null
 };
 
+// Screening rules of kreiss.memory.screening
+enum { KREISS_RELEVANCE = 0, KREISS_OLDEST = 1, KREISS_RANDOM = 2, KREISS_SURPRISE = 3, KREISS_LEARNED = 4 };
+
+// One pass of a recurrence with memory. The forward pass is over all rows of the batch; a backward pass is over `rows` of
+// them from `first_row` on, and its own buffers hold those alone. Keys are numbered: slots of the memory before the pass
+// (ρ of the relevant set, then the ring), then steps.
+struct kreiss_memory_pass {
+  int64_t steps, batch, n;
+  int64_t gates;               // rows of V per unit: 4 for an LSTM, else 1
+  int64_t short_slots;         // ν, or room for all states
+  int64_t relevant;            // ρ
+  int64_t past;                // keys before the pass, 0 or ρ + slots of the ring before it
+  int64_t first_row, rows;
+  double mixing;
+  int32_t is_double, nonlinearity, backward, lstm, rule;
+  int32_t block;               // rows that a thread of the forward pass takes together
+  const void* joint;           // [V; V_a] ((gates + 1)·n, n)
+  const void* key;             // U_a (n, n)
+  const void* score;           // v (n)
+  const void* threshold;       // of modReLU (n), or null
+  const void* gate;            // w (n) of a learned rule, or null
+  void* packed;
+  void* states;                // h (steps, batch, n); forward without gates: in u
+  void* gate_values;           // LSTM (steps, batch, 4n); forward: in u, out gates
+  void* cells;                 // LSTM: c (steps, batch, n)
+  void* macro;                 // s (steps, batch, n)
+  void* log_sums;              // log Σ exp(e) (steps, batch)
+  int32_t* admitted;           // slot that the screened state of a step took, or −1 (steps, batch)
+  void* first_query;           // out: the first V s + u of rows that had no steps before (batch, n)
+  const int64_t* lengths;      // (batch) or null
+  const int64_t* steps_before; // (batch) or null for 0
+  const void* h_before;        // (batch, n), or null for 0
+  const void* c_before;        // (batch, n), or null for 0
+  const void* query_before;    // forward: (batch, n) or null
+  const void* relevant_before; // (batch, relevant, n), with past
+  const void* short_before;    // (batch, past − relevant, n), with past
+  const int64_t* times_before; // backward: (batch, relevant)
+  void* reads;                 // forward, in and out: (batch, ν), or null without screening
+  void* surprise;              // forward, in and out: (batch, ν) or null
+  void* scores;                // forward, in and out: (batch, relevant)
+  int64_t* times;              // forward, in and out: (batch, relevant)
+  int64_t* members;            // forward, out: key in every slot of the relevant set, or −1 (batch, relevant)
+  void* keys;                  // forward: room (threads, block, ρ + ν, n); backward: U_a m of every key (past + steps, rows, n)
+  void* queries;               // backward: in V_a q, out its gradient (steps, rows, n)
+  void* grad_states;           // backward: in gradient of h, out of z (LSTM: of h) (past + steps, rows, n)
+  void* grad_keys;             // backward: in 0, out gradient of U_a m (past + steps, rows, n)
+  void* inner;                 // backward, LSTM: out gradient of the gates' sums (steps, rows, 4n)
+  void* grad_scores;           // backward, learned rule: in 0, out gradient of the scores (past + steps, rows), or null
+  const void* grad_query_after; // backward: gradient of the query after the pass (batch, n), or null
+  void* grad_h;                // backward: in 0, out gradient of h_before (rows, n)
+  void* grad_c;                // backward: in gradient of c after the pass, out of c_before (rows, n)
+  void* grad_query;            // backward: out gradient of query_before (rows, n)
+  void* grad_first;            // backward: out what reaches the first V s + u as a query, in 0 (rows, n)
+  void* sums;                  // backward: room (threads, n), out gradient of v in the first
+};
+
 // One recurrence compiled for one instruction set. A pass is a struct of its own, such as kreiss_pass.
 struct kreiss_recurrence {
   void (*run_rows)(const void* pass, int64_t first, int64_t rows, int64_t thread);

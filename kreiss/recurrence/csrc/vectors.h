@@ -60,8 +60,15 @@ template <class T> inline typename Lanes<T>::V splat(T x) {
 
 // ------------------------------------------------------------------------------------------------ nonlinearities
 
+// The sum of all lanes
+template <class T> KREISS_INLINE T total(typename Lanes<T>::V v) {
+  T sum = 0;
+  for (int i = 0; i < kWidth<T>; ++i) sum += v[i];
+  return sum;
+}
+
 // tanh|x| = e/(e+2) with e = expm1(2|x|), which keeps full relative accuracy near 0.
-template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
+template <class T> KREISS_INLINE typename Lanes<T>::V tanh_inline(typename Lanes<T>::V x) {
   typedef typename Lanes<T>::V V;
   typedef typename Lanes<T>::I I;
   const V zero = {};
@@ -86,6 +93,12 @@ template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typena
   const V t = e / (e + (T)2);
   const V signed_t = x < zero ? -t : t;
   return x == x ? signed_t : x;
+}
+template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
+  return tanh_inline<T>(x);
+}
+template <class T> KREISS_INLINE typename Lanes<T>::V sigmoid(typename Lanes<T>::V x) {
+  return tanh_inline<T>(x * (T)0.5) * (T)0.5 + (T)0.5;
 }
 
 // Lanes 2i and 2i+1, the parts of one complex number, exchanged; and their sum in both.

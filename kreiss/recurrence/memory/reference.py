@@ -97,7 +97,7 @@ def _cell(u: Tensor, s: Tensor, state: Any, weights: Weights, kind: Kind) -> dic
     if kind.lstm:
         i, f, g, o = z.chunk(4, -1)
         c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
-        return {"h": o.sigmoid() * c.tanh(), "c": c, "query": s}
+        return {"h": (o.sigmoid() * c.tanh()).to(z.dtype), "c": c, "query": s}  # under autocast c stays wide
     first = (state.steps == 0).unsqueeze(-1)
     return {"h": APPLY[kind.nonlinearity](z, weights.threshold), "query": torch.where(first, z, s)}
 

@@ -37,6 +37,11 @@ def reference_only() -> Iterator[None]:
         _reference_only = before
 
 
+def reference_is_forced() -> bool:
+    """Whether `reference_only` is active."""
+    return _reference_only
+
+
 def run_plain(
     x: Tensor,
     weight: Tensor | None,

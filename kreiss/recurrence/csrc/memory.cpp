@@ -1,0 +1,492 @@
+// Recurrences that attend to their own past, forward and backward, for one instruction set.
+//
+//   e_i = vᵀ tanh(V_a q + U_a m_i), α = softmax(e), s = m (h_{t−1} + Σ α_i m_i), h_t from (u_t, s); q is s of the step before
+//
+// The memory is a relevant set of ρ slots and a ring of ν slots; attention over all states is a ring that never comes
+// round. Every state is a key with a number: first the slots of the memory before the pass, then its steps. U_a m_i is
+// computed once, when a state is stored. The backward pass recomputes tanh and α from the logarithm of the softmax's sum
+// instead of keeping them, and undoes the screening step by step.
+
+#include <cmath>
+
+#include "products.h"
+
+namespace {
+
+typedef kreiss_memory_pass Pass;
+
+template <class T> inline T dot(const T* a, const T* b, int64_t n) {
+  typedef typename Lanes<T>::V V;
+  V sum = {};
+  for (int64_t j = 0; j < n; j += kWidth<T>) sum += get<T>(a + j, n - j) * get<T>(b + j, n - j);
+  return total<T>(sum);
+}
+
+// How many steps a row has, how many it had before the pass, and what its memory was
+template <class T> struct Row {
+  const Pass& p;
+  int64_t row;  // in the batch
+
+  int64_t length() const { return p.lengths ? (p.lengths[row] < p.steps ? p.lengths[row] : p.steps) : p.steps; }
+  int64_t before() const { return p.steps_before ? p.steps_before[row] : 0; }
+  int64_t ring() const { return p.past - p.relevant; }  // slots of the ring that may hold states before the pass
+
+  // h of a key
+  const T* state(int64_t key) const {
+    if (key >= p.past) return (const T*)p.states + ((key - p.past) * p.batch + row) * p.n;
+    if (key < p.relevant) return (const T*)p.relevant_before + (row * p.relevant + key) * p.n;
+    return (const T*)p.short_before + (row * ring() + key - p.relevant) * p.n;
+  }
+  // The key of the state made at this step since the start of the sequence
+  int64_t key_of(int64_t step) const {
+    return step >= before() ? p.past + step - before() : p.relevant + step % p.short_slots;
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ forward
+
+template <class T> struct Reader {
+  const Pass& p;
+  Row<T> at;
+  T* keys;                       // U_a of every slot (ρ + ν, n)
+  std::vector<const T*> states;  // h of every slot
+  std::vector<int64_t> numbers;  // key of every slot of the relevant set, −1 where there is none
+  std::vector<T> logits;
+  int64_t count, members;        // steps so far; states in the relevant set
+
+  Reader(const Pass& p, int64_t row, T* keys, const T* packed_key)
+      : p(p), at{p, row}, keys(keys), states((size_t)(p.relevant + p.short_slots)), numbers((size_t)p.relevant, -1),
+        logits(states.size()), count(at.before()), members(0) {
+    for (int64_t k = 0; k < p.relevant && p.past; ++k)
+      if (p.times[row * p.relevant + k] >= 0) put_in(k, k, packed_key), numbers[(size_t)k] = k, members = k + 1;
+    for (int64_t i = count < p.short_slots ? 0 : count - p.short_slots; i < count; ++i)
+      put_in(p.relevant + i % p.short_slots, at.key_of(i), packed_key);
+  }
+
+  void put_in(int64_t slot, int64_t key, const T* packed_key) {
+    states[(size_t)slot] = at.state(key);
+    multiply_rows<T>(at.state(key), p.n, 1, packed_key, p.n, keys + slot * p.n, p.n, p.n, false);
+  }
+
+  int64_t filled() const { return count < p.short_slots ? count : p.short_slots; }  // slots of the ring
+
+  void score(const T* query, int64_t first, int64_t end) {
+    typedef typename Lanes<T>::V V;
+    const T* v = (const T*)p.score;
+    for (int64_t slot = first; slot < end; ++slot) {
+      const T* key = keys + slot * p.n;
+      V sum = {};
+      for (int64_t j = 0; j < p.n; j += kWidth<T>)
+        sum += get<T>(v + j, p.n - j) * tanh_inline<T>(get<T>(query + j, p.n - j) + get<T>(key + j, p.n - j));
+      logits[(size_t)slot] = total<T>(sum);
+    }
+  }
+
+  // logits → exp(e − top), and their sum
+  T normalise(int64_t first, int64_t end, T top) {
+    T sum = 0;
+    for (int64_t slot = first; slot < end; ++slot) sum += logits[(size_t)slot] = std::exp(logits[(size_t)slot] - top);
+    return sum;
+  }
+
+  T highest(int64_t first, int64_t end, T top) const {
+    for (int64_t slot = first; slot < end; ++slot) top = logits[(size_t)slot] > top ? logits[(size_t)slot] : top;
+    return top;
+  }
+
+  void add_read(int64_t first, int64_t end, T scale, T* to) const {
+    for (int64_t slot = first; slot < end; ++slot)
+      if (logits[(size_t)slot] != 0) add_scaled<T>(to, scale * logits[(size_t)slot], states[(size_t)slot], p.n);
+  }
+
+  // s = m (h + Σ α m); adds α to the reads of the ring; returns log Σ exp(e)
+  T read(const T* query, const T* h, T* s) {
+    const int64_t ring = p.relevant, end = ring + filled();
+    score(query, 0, members), score(query, ring, end);
+    const T top = highest(ring, end, highest(0, members, -HUGE_VAL));
+    const T sum = normalise(0, members, top) + normalise(ring, end, top), m = (T)p.mixing;
+    for (int64_t j = 0; j < p.n; ++j) s[j] = m * h[j];
+    add_read(0, members, m / sum, s), add_read(ring, end, m / sum, s);
+    if (p.reads) {
+      T* reads = (T*)p.reads + at.row * p.short_slots;
+      for (int64_t slot = ring; slot < end; ++slot) reads[slot - ring] += logits[(size_t)slot] / sum;
+    }
+    return top + std::log(sum);
+  }
+
+  // The score of the state in the slot that is used next, by the rule
+  T judged(int64_t place, const T* h) const {
+    const int64_t step = count - p.short_slots;
+    if (p.rule == KREISS_RELEVANCE) return ((const T*)p.reads)[at.row * p.short_slots + place];
+    if (p.rule == KREISS_SURPRISE) return ((const T*)p.surprise)[at.row * p.short_slots + place];
+    if (p.rule == KREISS_LEARNED) return dot<T>((const T*)p.gate, h, p.n);
+    if (p.rule == KREISS_OLDEST) return -(T)step;
+    uint32_t x = (uint32_t)step * 0x9E3779B1u + (uint32_t)at.row * 0x85EBCA77u;  // kreiss.memory.screening.Random
+    x = (x ^ (x >> 16)) * 0x7FEB352Du;
+    x = (x ^ (x >> 15)) * 0x046CA68Bu;
+    return (T)((x ^ (x >> 16)) >> 8) * (T)(1.0 / 16777216.0);
+  }
+
+  // The oldest state of a full ring enters the relevant set or not; returns its slot there, or −1
+  int32_t screen() {
+    if (count < p.short_slots || !p.relevant) return -1;
+    const int64_t place = count % p.short_slots, from = p.relevant + place;
+    const T score = judged(place, states[(size_t)from]);
+    T* scores = (T*)p.scores + at.row * p.relevant;
+    int64_t slot = members;
+    if (members == p.relevant) {
+      slot = 0;  // the first of the lowest; a NaN counts as the lowest, as in torch
+      for (int64_t k = 1; k < p.relevant; ++k)
+        if (scores[slot] == scores[slot] && !(scores[k] >= scores[slot])) slot = k;
+      if (!(score > scores[slot])) return -1;
+    } else {
+      ++members;
+    }
+    scores[slot] = score;
+    p.times[at.row * p.relevant + slot] = count - p.short_slots;
+    numbers[(size_t)slot] = at.key_of(count - p.short_slots);
+    states[(size_t)slot] = states[(size_t)from];
+    std::memcpy(keys + slot * p.n, keys + from * p.n, (size_t)p.n * sizeof(T));
+    return (int32_t)slot;
+  }
+
+  // h, of which U_a h is given, takes the place of the oldest state of the ring
+  void push(const T* h, const T* key, T surprise) {
+    const int64_t place = count % p.short_slots, slot = p.relevant + place;
+    states[(size_t)slot] = h;
+    std::memcpy(keys + slot * p.n, key, (size_t)p.n * sizeof(T));
+    if (p.reads) ((T*)p.reads)[at.row * p.short_slots + place] = 0;
+    if (p.surprise) ((T*)p.surprise)[at.row * p.short_slots + place] = surprise;
+    ++count;
+  }
+};
+
+// ‖h − expected‖², where expected = s/(2m), or s in the first step
+template <class T> inline T surprise_of(const T* h, const T* s, T scale, int64_t n) {
+  T sum = 0;
+  for (int64_t j = 0; j < n; ++j) sum += (h[j] - scale * s[j]) * (h[j] - scale * s[j]);
+  return sum;
+}
+
+// h, and c of an LSTM, of one row from V s and u; leaves u where the query of the second step needs it
+template <class T> inline void cell(const Pass& p, const T* product, T* u, const T* c_before, T* c, T* h) {
+  typedef typename Lanes<T>::V V;
+  const int64_t n = p.n;
+  for (int64_t j = 0; j < n; j += kWidth<T>) {
+    const int64_t left = n - j;
+    if (!p.lstm) {
+      const V z = get<T>(u + j, left) + get<T>(product + j, left);
+      put<T>(h + j, apply<T>(p.nonlinearity, z, p.threshold ? get<T>((const T*)p.threshold + j, left) : V{}), left);
+      continue;
+    }
+    V gate[4];
+    for (int64_t k = 0; k < 4; ++k) {
+      const V z = get<T>(u + k * n + j, left) + get<T>(product + k * n + j, left);
+      gate[k] = k == 2 ? tanh_inline<T>(z) : sigmoid<T>(z);
+      put<T>(u + k * n + j, gate[k], left);  // the backward pass needs the gates
+    }
+    const V now = gate[1] * get<T>(c_before + j, left) + gate[0] * gate[2];
+    put<T>(c + j, now, left);
+    put<T>(h + j, gate[3] * tanh_inline<T>(now), left);
+  }
+}
+
+// V_a q of one row, by way of [V; V_a] q: rare
+template <class T> void project(const T* query, const T* packed, const Pass& p, T* room, T* to) {
+  const int64_t n = p.n, wide = (p.gates + 1) * n;
+  multiply_rows<T>(query, n, 1, packed, n, room, wide, wide, false);
+  std::memcpy(to, room + p.gates * n, (size_t)n * sizeof(T));
+}
+
+template <class T> void forward_block(const Pass& p, int64_t first, int64_t rows, T* keys) {
+  const int64_t n = p.n, wide = (p.gates + 1) * n, slots = p.relevant + p.short_slots;
+  const T *packed = (const T*)p.packed, *packed_key = packed + packed_size<T>(n, wide);
+  std::vector<T> products((size_t)(rows * wide)), key((size_t)(rows * n)), zero((size_t)n, (T)0), z((size_t)wide);
+  std::vector<Reader<T>> readers;
+  std::vector<const T*> h((size_t)rows), c((size_t)rows), query((size_t)rows);
+  std::vector<T> first_queries((size_t)(rows * n));
+  readers.reserve((size_t)rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    readers.emplace_back(p, first + r, keys + r * slots * n, packed_key);
+    h[(size_t)r] = p.h_before ? (const T*)p.h_before + (first + r) * n : zero.data();
+    c[(size_t)r] = p.c_before ? (const T*)p.c_before + (first + r) * n : zero.data();
+    if (p.query_before)  // V_a q of the first step
+      project<T>((const T*)p.query_before + (first + r) * n, packed, p, z.data(), first_queries.data() + r * n);
+    query[(size_t)r] = first_queries.data() + r * n;
+  }
+  for (int64_t t = 0; t < p.steps; ++t) {
+    const int64_t at = t * p.batch + first;
+    T *s = (T*)p.macro + at * n, *states = (T*)p.states + at * n, *cells = p.lstm ? (T*)p.cells + at * n : nullptr;
+    T* u = p.lstm ? (T*)p.gate_values + at * 4 * n : states;
+    for (int64_t r = 0; r < rows; ++r) {
+      Reader<T>& reader = readers[(size_t)r];
+      if (t >= reader.at.length() || !reader.count)
+        std::memcpy(s + r * n, h[(size_t)r], (size_t)n * sizeof(T));
+      else
+        ((T*)p.log_sums)[at + r] = reader.read(query[(size_t)r], h[(size_t)r], s + r * n);
+    }
+    multiply_rows<T>(s, n, rows, packed, n, products.data(), wide, wide, false);
+    for (int64_t r = 0; r < rows; ++r) {
+      Reader<T>& reader = readers[(size_t)r];
+      T *product = products.data() + r * wide, *now = states + r * n;
+      p.admitted[at + r] = -1;
+      if (t >= reader.at.length()) {
+        if (p.lstm) std::memcpy(cells + r * n, c[(size_t)r], (size_t)n * sizeof(T));
+        std::memcpy(now, h[(size_t)r], (size_t)n * sizeof(T));
+        continue;
+      }
+      if (!p.lstm && !reader.count) {  // the query of the second step is the first V s + u
+        T* kept = (T*)p.first_query + (first + r) * n;
+        for (int64_t j = 0; j < n; ++j) kept[j] = product[j] + u[r * n + j];
+        project<T>(kept, packed, p, z.data(), product + n);
+      }
+      std::memcpy(first_queries.data() + r * n, product + p.gates * n, (size_t)n * sizeof(T));
+      cell<T>(p, product, u + r * p.gates * n, c[(size_t)r], cells + r * n, now);
+      h[(size_t)r] = now;
+      if (p.lstm) c[(size_t)r] = cells + r * n;
+      p.admitted[at + r] = reader.screen();
+    }
+    multiply_rows<T>(states, n, rows, packed_key, n, key.data(), n, n, false);
+    for (int64_t r = 0; r < rows; ++r) {
+      Reader<T>& reader = readers[(size_t)r];
+      if (t >= reader.at.length()) continue;
+      const T scale = reader.count ? (T)(0.5 / p.mixing) : (T)1;
+      reader.push(states + r * n, key.data() + r * n, p.surprise ? surprise_of<T>(states + r * n, s + r * n, scale, n) : 0);
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < p.relevant; ++k) p.members[(first + r) * p.relevant + k] = readers[(size_t)r].numbers[(size_t)k];
+}
+
+// ------------------------------------------------------------------------------------------------ backward
+
+// One row of the backward pass. Buffers of the pass hold the rows of one call side by side: (steps, rows, …).
+template <class T> struct Undo {
+  const Pass& p;
+  Row<T> at;
+  int64_t r;                      // among the rows of the call
+  std::vector<int64_t> occupant;  // key in every slot of the relevant set, −1 where there is none
+  std::vector<int64_t> replaced;  // of every step: who had to leave, −1 where there was room
+  std::vector<T> tanhs;
+
+  Undo(const Pass& p, int64_t r)
+      : p(p), at{p, p.first_row + r}, r(r), occupant((size_t)p.relevant, -1), replaced((size_t)p.steps, -1),
+        tanhs((size_t)p.n + kWidth<T>) {
+    for (int64_t k = 0; k < p.relevant && p.past; ++k)
+      if (p.times_before[at.row * p.relevant + k] >= 0) occupant[(size_t)k] = k;
+    for (int64_t t = 0; t < at.length(); ++t)
+      if (int32_t slot = admitted(t); slot >= 0) {
+        replaced[(size_t)t] = occupant[(size_t)slot];
+        occupant[(size_t)slot] = at.key_of(at.before() + t - p.short_slots);
+      }
+  }
+
+  int32_t admitted(int64_t t) const { return p.admitted[t * p.batch + at.row]; }
+  T* of(void* buffer, int64_t key) const { return (T*)buffer + (key * p.rows + r) * p.n; }
+  const T* previous(int64_t t) const {  // h_{t−1}, or null for 0
+    return t ? at.state(p.past + t - 1) : p.h_before ? (const T*)p.h_before + at.row * p.n : nullptr;
+  }
+
+  // One key: what reaches V_a q (da), U_a m (dK), m (dm), v (dv) from the gradient g of Σ α m
+  void through_key(int64_t key, const T* query, T log_sum, const T* g, T along, T* da, T* dv, bool screened) {
+    typedef typename Lanes<T>::V V;
+    const int64_t n = p.n;
+    const T *stored = (const T*)of(p.keys, key), *h = at.state(key), *v = (const T*)p.score;
+    V logit = {}, product = {};
+    for (int64_t j = 0; j < n; j += kWidth<T>) {
+      const V tau = tanh_inline<T>(get<T>(query + j, n - j) + get<T>(stored + j, n - j));
+      store<T>(tanhs.data() + j, tau);
+      logit += get<T>(v + j, n - j) * tau;
+      product += get<T>(g + j, n - j) * get<T>(h + j, n - j);
+    }
+    const T alpha = std::exp(total<T>(logit) - log_sum), de = alpha * (total<T>(product) - along);
+    if (alpha == 0 && de == 0) return;
+    T *dk = of(p.grad_keys, key), *dm = of(p.grad_states, key);
+    for (int64_t j = 0; j < n; j += kWidth<T>) {
+      const V tau = load<T>(tanhs.data() + j), inner = de * get<T>(v + j, n - j) * ((T)1 - tau * tau);
+      put<T>(da + j, get<T>(da + j, n - j) + inner, n - j);
+      put<T>(dk + j, get<T>(dk + j, n - j) + inner, n - j);
+      put<T>(dm + j, get<T>(dm + j, n - j) + alpha * get<T>(g + j, n - j), n - j);
+      put<T>(dv + j, get<T>(dv + j, n - j) + de * tau, n - j);
+    }
+    if (screened && p.grad_scores) ((T*)p.grad_scores)[key * p.rows + r] += de;
+  }
+
+  // Through s_t = m (h_{t−1} + Σ α m), from ds; da_t takes the place of V_a q
+  void through_read(int64_t t, const T* ds, T* dh, T* query, T* scratch, T* dv) {
+    const int64_t n = p.n, now = at.before() + t, from = now < p.short_slots ? 0 : now - p.short_slots;
+    T *g = scratch, *da = scratch + n, along = 0;
+    const T *s = (const T*)p.macro + (t * p.batch + at.row) * n, *h = previous(t), m = (T)p.mixing;
+    for (int64_t j = 0; j < n; ++j) {
+      g[j] = m * ds[j], da[j] = 0;
+      dh[j] += g[j];
+      along += g[j] * (s[j] / m - (h ? h[j] : 0));
+    }
+    const T log_sum = ((const T*)p.log_sums)[t * p.batch + at.row];
+    for (int64_t k = 0; k < p.relevant; ++k)
+      if (occupant[(size_t)k] >= 0) through_key(occupant[(size_t)k], query, log_sum, g, along, da, dv, true);
+    for (int64_t step = from; step < now; ++step) through_key(at.key_of(step), query, log_sum, g, along, da, dv, false);
+    std::memcpy(query, da, (size_t)n * sizeof(T));
+  }
+
+  void undo_screening(int64_t t) {
+    if (int32_t slot = admitted(t); slot >= 0) occupant[(size_t)slot] = replaced[(size_t)t];
+  }
+};
+
+// dz of one step, from dh in place (an LSTM: the gradients of its gates' sums to `inner`; dc is carried)
+template <class T> inline void through_cell(const Pass& p, int64_t t, int64_t row, T* dh, T* inner, T* dc) {
+  typedef typename Lanes<T>::V V;
+  const int64_t n = p.n, at = t * p.batch + row;
+  for (int64_t j = 0; j < n; j += kWidth<T>) {
+    const int64_t left = n - j;
+    const V back = get<T>(dh + j, left);
+    if (!p.lstm) {
+      put<T>(dh + j, through<T>(p.nonlinearity, back, get<T>((const T*)p.states + at * n + j, left)), left);
+      continue;
+    }
+    V gate[4];
+    for (int64_t k = 0; k < 4; ++k) gate[k] = get<T>((const T*)p.gate_values + (at * 4 + k) * n + j, left);
+    const T* before = t ? (const T*)p.cells + (at - p.batch) * n : p.c_before ? (const T*)p.c_before + row * n : nullptr;
+    const V c = get<T>((const T*)p.cells + at * n + j, left), tanh_c = tanh_inline<T>(c);
+    const V c_before = before ? get<T>(before + j, left) : V{};
+    const V to_c = get<T>(dc + j, left) + back * gate[3] * ((T)1 - tanh_c * tanh_c);
+    put<T>(inner + j, to_c * gate[2] * gate[0] * ((T)1 - gate[0]), left);
+    put<T>(inner + n + j, to_c * c_before * gate[1] * ((T)1 - gate[1]), left);
+    put<T>(inner + 2 * n + j, to_c * gate[0] * ((T)1 - gate[2] * gate[2]), left);
+    put<T>(inner + 3 * n + j, back * tanh_c * gate[3] * ((T)1 - gate[3]), left);
+    put<T>(dc + j, to_c * gate[1], left);
+  }
+}
+
+template <class T> inline void add(T* to, const T* from, int64_t n) { add_scaled<T>(to, (T)1, from, n); }
+
+// Gradients of outputs behind the end of a row, which repeat the last state
+template <class T> void fold_padding(const Undo<T>& row, T* dh_before) {
+  const Pass& p = row.p;
+  const int64_t length = row.at.length();
+  for (int64_t t = length; t < p.steps; ++t) {
+    T* padding = row.of(p.grad_states, p.past + t);
+    add<T>(length ? row.of(p.grad_states, p.past + length - 1) : dh_before, padding, p.n);
+    std::memset(padding, 0, (size_t)p.n * sizeof(T));
+    std::memset(row.of(p.queries, t), 0, (size_t)p.n * sizeof(T));
+    if (p.lstm) std::memset((T*)p.inner + (t * p.rows + row.r) * 4 * p.n, 0, (size_t)(4 * p.n) * sizeof(T));
+  }
+}
+
+template <class T> void backward_rows(const Pass& p, int64_t first, int64_t rows, int64_t thread) {
+  const int64_t n = p.n, wide = (p.gates + 1) * n;
+  const T *packed = (const T*)p.packed, *packed_key = packed + packed_size<T>(wide, n);
+  T *dv = (T*)p.sums + thread * n, *dh_before = (T*)p.grad_h + first * n, *dc = (T*)p.grad_c + first * n;
+  T* dq_before = (T*)p.grad_query + first * n;
+  std::memset(dv, 0, (size_t)n * sizeof(T));
+  std::vector<T> joint((size_t)(rows * wide)), ds((size_t)(rows * n)), scratch((size_t)(2 * n));
+  std::vector<Undo<T>> undos;
+  undos.reserve((size_t)rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    undos.emplace_back(p, first + r);
+    fold_padding<T>(undos.back(), dh_before + r * n);
+  }
+  for (int64_t t = p.steps - 1; t >= 0; --t) {
+    T *dh = (T*)p.grad_states + ((p.past + t) * p.rows + first) * n, *queries = (T*)p.queries + (t * p.rows + first) * n;
+    if (t + 1 < p.steps)
+      multiply_rows<T>((const T*)p.grad_keys + ((p.past + t) * p.rows + first) * n, n, rows, packed_key, n, dh, n, n, true);
+    for (int64_t r = 0; r < rows; ++r) {
+      Undo<T>& row = undos[(size_t)r];
+      T *in = joint.data() + r * wide, *inner = p.lstm ? (T*)p.inner + (t * p.rows + first + r) * 4 * n : dh + r * n;
+      const int64_t length = row.at.length();
+      if (t >= length) {
+        std::memset(in, 0, (size_t)wide * sizeof(T));
+        continue;
+      }
+      if (p.grad_scores)
+        add_scaled<T>(dh + r * n, ((const T*)p.grad_scores)[(p.past + t) * p.rows + first + r], (const T*)p.gate, n);
+      through_cell<T>(p, t, row.at.row, dh + r * n, inner, dc + r * n);
+      T* next = in + p.gates * n;  // what reaches the query of the next step
+      if (t + 1 < length)
+        std::memcpy(next, row.of(p.queries, t + 1), (size_t)n * sizeof(T));
+      else
+        std::memset(next, 0, (size_t)n * sizeof(T));
+      const bool to_sum = !p.lstm && row.at.before() + t == 0;  // the query is the first V s + u, not s
+      const T* given = p.grad_query_after && t + 1 == length ? (const T*)p.grad_query_after + row.at.row * n : nullptr;
+      if (to_sum) {
+        T* direct = (T*)p.grad_first + (first + r) * n;
+        std::memset(in, 0, (size_t)n * sizeof(T));
+        multiply_rows<T>(in, wide, 1, packed, wide, direct, n, n, false);
+        if (given) add<T>(direct, given, n);
+        add<T>(dh + r * n, direct, n);
+        std::memset(next, 0, (size_t)n * sizeof(T));
+      }
+      std::memcpy(in, inner, (size_t)(p.gates * n) * sizeof(T));
+    }
+    multiply_rows<T>(joint.data(), wide, rows, packed, wide, ds.data(), n, n, false);
+    for (int64_t r = 0; r < rows; ++r) {
+      Undo<T>& row = undos[(size_t)r];
+      const int64_t length = row.at.length();
+      if (t >= length) continue;
+      T *to_s = ds.data() + r * n, *to_h = t ? dh + (r - p.rows) * n : dh_before + r * n;
+      const bool to_sum = !p.lstm && row.at.before() + t == 0;
+      if (p.grad_query_after && t + 1 == length && !to_sum) add<T>(to_s, (const T*)p.grad_query_after + row.at.row * n, n);
+      row.undo_screening(t);
+      if (row.at.before() + t) {
+        row.through_read(t, to_s, to_h, queries + r * n, scratch.data(), dv);
+      } else {
+        add<T>(to_h, to_s, n);
+        std::memset(queries + r * n, 0, (size_t)n * sizeof(T));
+      }
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {  // V_a q of the first step, where it attended
+    T* in = joint.data();
+    std::memset(in, 0, (size_t)(p.gates * n) * sizeof(T));
+    std::memcpy(in + p.gates * n, undos[(size_t)r].of(p.queries, 0), (size_t)n * sizeof(T));
+    multiply_rows<T>(in, wide, 1, packed, wide, dq_before + r * n, n, n, false);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ entry points
+
+template <class T> void prepare_as(const Pass& p) {
+  const int64_t n = p.n, wide = (p.gates + 1) * n;
+  T* out = (T*)p.packed;
+  if (p.backward) {
+    pack<T>((const T*)p.joint, wide, n, n, 1, out);
+    pack<T>((const T*)p.key, n, n, n, 1, out + packed_size<T>(wide, n));
+  } else {
+    pack<T>((const T*)p.joint, n, wide, 1, n, out);
+    pack<T>((const T*)p.key, n, n, 1, n, out + packed_size<T>(n, wide));
+  }
+}
+
+template <class T> void rows_of(const Pass& p, int64_t first, int64_t rows, int64_t thread) {
+  FlushDenormals flush;
+  (void)flush;
+  if (p.backward) return backward_rows<T>(p, first, rows, thread);
+  T* keys = (T*)p.keys + thread * p.block * (p.relevant + p.short_slots) * p.n;
+  for (int64_t r = 0; r < rows; r += p.block) forward_block<T>(p, first + r, rows - r < p.block ? rows - r : p.block, keys);
+}
+
+void run_rows(const void* pass, int64_t first, int64_t rows, int64_t thread) {
+  const Pass& p = *(const Pass*)pass;
+  p.is_double ? rows_of<double>(p, first, rows, thread) : rows_of<float>(p, first, rows, thread);
+}
+
+void prepare(const void* pass) {
+  const Pass& p = *(const Pass*)pass;
+  p.is_double ? prepare_as<double>(p) : prepare_as<float>(p);
+}
+
+// After a backward pass: the sums of all threads, in their order
+void gather(const void* pass, int64_t threads) {
+  const Pass& p = *(const Pass*)pass;
+  for (int64_t thread = 1; thread < threads; ++thread)
+    if (p.is_double)
+      add<double>((double*)p.sums, (const double*)p.sums + thread * p.n, p.n);
+    else
+      add<float>((float*)p.sums, (const float*)p.sums + thread * p.n, p.n);
+}
+
+}  // namespace
+
+extern "C" const kreiss_recurrence KREISS_NAMED(KREISS_ISA, memory);
+extern "C" const kreiss_recurrence KREISS_NAMED(KREISS_ISA, memory) = {run_rows, prepare, gather};
