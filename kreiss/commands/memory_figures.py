@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kreiss.errors import InputError
@@ -24,7 +22,7 @@ class Short(NamedTuple):
 
     layer: str
     task: str
-    options: Mapping[str, Any] = MappingProxyType({})  # of the layer
+    options: dict[str, Any] | None = None  # of the layer
 
 
 READ: dict[str, dict[str, Short]] = {
@@ -107,7 +105,7 @@ def _trained(kind: Short, steps: int, delay: int) -> Trained | None:
         print(f"{kind.layer}: not run, as there is no such layer")
         return None
     task = _task(kind.task, delay)
-    layer = make(task.input_size, HIDDEN, generator=torch.Generator().manual_seed(0), **kind.options)
+    layer = make(task.input_size, HIDDEN, generator=torch.Generator().manual_seed(0), **(kind.options or {}))
     settings = {"optimiser": "adam", "lr": 2e-3, "steps": steps, "batch": BATCH, "optimiser.clip_norm": 1.0}
     run = fit(layer, task, {**settings, "eval_every": steps}, show="quiet")
     return Trained(run.model.eval(), task)
