@@ -16,6 +16,7 @@ from kreiss.analysis.network.attentive import run_attentive
 from kreiss.bench.growth import memory_by_length
 from kreiss.commands import figures as figure_verb
 from kreiss.commands import memory_figures
+from kreiss.commands.sources import source
 from kreiss.errors import InputError
 from kreiss.memory import AttentionRecord
 from kreiss.networks import RecurrentNetwork
@@ -390,6 +391,19 @@ def test_random_input_drives_an_attentive_layer_without_a_task():
     assert "Under random input" in found["attention"]
     batch_first = list(of_network(kreiss.RelRNN(3, 6, batch_first=True), "gradients"))
     assert len(batch_first[0].numbers["norms"]) == 101
+
+
+@pytest.mark.parametrize(("model", "kept"), [("relrnn", "has room for 10"), ("sab", "past states are in memory")])
+def test_analyze_shows_what_a_run_reads_and_keeps(model, kept, tmp_path):
+    run = tmp_path / "run"
+    settings = {"hidden": 6, "steps": 2, "batch": 2, "task.delay": 3, "task.valid_sequences": 4}
+    kreiss.fit(model, "denoise", {**settings, "task.test_sequences": 4}, out=run, show="quiet")
+    found = {one.key: one for part in ("attention", "gradients") for one in source(run, part).findings}
+    assert found["attention"].sentence.startswith("Under sequences of denoise, a step reads at most")
+    assert kept in found["attention"].sentence
+    assert "10" in found["attention"].numbers["symbols"]
+    assert "gradient of the loss" in found["gradients"].sentence
+    assert all(one.draw().axes for one in found.values())
 
 
 def test_parts_that_a_network_does_not_have_are_refused():

@@ -115,7 +115,9 @@ def _reading(record: Any, names: Sequence[str] | None) -> str:
 def _keeping(record: Any, names: Sequence[str] | None) -> str:
     """How many states were kept and replaced, and who is there at the end."""
     if not record.relevant:
-        return "It keeps every state."
+        there, all_of_them = int((record.past[-1, 0] >= 0).sum()), int(record.start[0]) + len(record.past) - 1
+        every = there == all_of_them
+        return "It keeps every state." if every else f"At the end {there} of {all_of_them} past states are in memory."
     stays = [stay for stay in record.stays() if stay.sequence == 0]
     last = sorted(stay.past for stay in stays if stay.left is None)
     share = _share_of_relevant(record)
