@@ -55,10 +55,10 @@ CLAMPED: dict[str, str | float] = {
 }  # for the figure of 002, App. A Fig. 3 of the thesis
 # curves of recorded results: figure → metric, experiments, scale
 RECORDED = {
-    "thesis/figB.2": ("loss", ("thesis/figB.2-copy", "thesis/figB.2-denoise"), "laptop"),
-    "thesis/figB.3": ("loss", ("thesis/figB.3",), "laptop"),
-    "thesis/figB.4": ("loss", ("thesis/figB.4",), "laptop"),
-    "thesis/figB.6": ("accuracy", ("thesis/figB.6",), "laptop"),
+    "thesis/figB.2": ("loss", ("004/figB.2-copy", "004/figB.2-denoise"), "laptop"),
+    "thesis/figB.3": ("loss", ("004/figB.3",), "laptop"),
+    "thesis/figB.4": ("loss", ("004/figB.4",), "laptop"),
+    "thesis/figB.6": ("accuracy", ("004/figB.6",), "laptop"),
 }
 
 
