@@ -52,6 +52,7 @@ ARROWS = {
     "commands": SETTINGS
     | {
         "analysis",
+        "bench",
         "catalogue",
         "experiments",
         "layers",

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kreiss.analysis.attention import *  # noqa: F403
     from kreiss.analysis.departure import *  # noqa: F403
     from kreiss.analysis.field_of_values import *  # noqa: F403
     from kreiss.analysis.generators import *  # noqa: F403
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 # module → its public names
 _NAMES = {
+    "attention": [
+        "DependencyDepth", "Sparsity", "dependency_depth", "sparse_bound", "sparsity", "uniform_exponent",
+    ],
     "departure": ["EigenvalueConditions", "Normality", "eigenvalue_conditions", "henrici", "normality"],
     "field_of_values": ["NumericalRange", "numerical_abscissa", "numerical_radius", "numerical_range"],
     "generators": [
@@ -41,7 +45,7 @@ _NAMES = {
     "nearest": ["Nearest", "nearest_normal", "nearest_orthogonal"],
     "network.dynamics": ["Dynamics", "dynamics"],
     "network.fixed_points": ["FixedPoints", "fixed_points"],
-    "network.gradients": ["GradientFlow", "GradientHistory", "gradient_flow"],
+    "network.gradients": ["GradientFlow", "GradientHistory", "gradient_flow", "recall_loss"],
     "network.jacobians": [
         "Jacobians", "Sensitivity", "SingularSpectra", "input_output_jacobian", "input_sensitivity", "memory_horizon",
         "singular_spectra", "step_jacobians",

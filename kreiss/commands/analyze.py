@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-Part = Literal["spectrum", "memory", "transients", "gradients", "fixed-points", "all"]
+Part = Literal["spectrum", "memory", "transients", "attention", "gradients", "fixed-points", "all"]
 
 
 def analyze(
@@ -24,7 +24,8 @@ def analyze(
     source
         A matrix in a .npy file, a saved model, a checkpoint, or the folder of a run.
     part
-        Part of the analysis; a matrix alone has no gradients and no fixed points.
+        Part of the analysis; a matrix alone has no gradients and no fixed points, and only a network that attends
+        to its past has attention.
     out
         Folder for the results; by default a new one beside the source, named after it.
     """
@@ -47,6 +48,8 @@ def figure(
     *networks: str,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("."),
     train: bool = False,
+    steps: int = 0,
+    delay: int = 0,
     list: Annotated[bool, Parameter(name="--list", negative=())] = False,
 ) -> int:
     """Draw a figure of a paper, such as 001/fig1c, as SVG and PNG.
@@ -61,9 +64,17 @@ def figure(
         Folder for the files.
     train
         Train small networks briefly for the roles without a path; the figure says so.
+    steps
+        With --train, updates of each network with memory in a figure of the thesis; by default 200.
+    delay
+        With --train, T of copy and denoise in such a figure; by default 20.
     list
         List all figures and the networks they need.
     """
     from kreiss.commands import figures
 
-    return figures.show_list() if list or not name else figures.make(name, networks, out, train=train)
+    return (
+        figures.show_list()
+        if list or not name
+        else figures.make(name, networks, out, train=train, steps=steps, delay=delay)
+    )

@@ -72,14 +72,22 @@ def show_list() -> int:
     return 0
 
 
-def make(name: str, networks: Sequence[str], out: Path, *, train: bool = False) -> int:
+def make(name: str, networks: Sequence[str], out: Path, *, train: bool = False, steps: int = 0, delay: int = 0) -> int:
     """Draw a figure and write it as SVG and PNG."""
+    from kreiss.commands import memory_figures
     from kreiss.report.figures import FIGURES, figure
     from kreiss.report.style import save
 
     check_name("figure", name, FIGURES)
     paths = dict(_pair(entry) for entry in networks)
-    roles, note = _filled(name, paths, train)
+    if name in memory_figures.NAMES:
+        roles, note = memory_figures.filled(name, paths, train, steps, delay)
+    elif steps or delay:
+        raise InputError(
+            f"--steps and --delay are for figures of networks with memory; got {name}. Leave them out, or pass a run."
+        )
+    else:
+        roles, note = _filled(name, paths, train)
     out.mkdir(parents=True, exist_ok=True)
     for path in save(figure(name, note=note, **roles), out / name.replace("/", "-")):
         print(path)

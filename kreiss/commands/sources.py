@@ -47,14 +47,14 @@ def source(path: Path, part: str) -> Source:
 def _of_network(path: Path, name: str, part: str) -> Source:
     from kreiss.networks.saving import load
     from kreiss.report.analyses import described, of_network
-    from kreiss.report.findings import NETWORK_PARTS
+    from kreiss.report.findings import MATRIX_PARTS
 
     _check_there(path)
     network = load(path)
     drive, why_not = drive_of(network, path)
     driven = f"driven by {drive.said}" if drive else GAUSSIAN
     about = f"{described(network, driven)} {why_not}".rstrip()
-    note = "" if drive or part not in (*NETWORK_PARTS, "all") else f"{GAUSSIAN}: {why_not}"
+    note = "" if drive or part in MATRIX_PARTS else f"{GAUSSIAN}: {why_not}"
     return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)), note)
 
 
@@ -122,4 +122,12 @@ def drive_of(network: Any, path: Path) -> tuple[Any, str]:
         """Summed over sequences, so that the gradient of each is its own."""
         return task.loss(network.read(hidden, batch.lengths), batch) * hidden.shape[1]
 
-    return Drive(inputs, f"sequences of {config.task.name}", loss), ""
+    symbols = None if batch.inputs.is_floating_point() else batch.inputs
+    said = f"sequences of {config.task.name}"
+    return Drive(inputs, said, loss, symbols, alphabet_of(task)), ""
+
+
+def alphabet_of(task: Any) -> list[str] | None:
+    """Names of the task's symbols, if they are characters."""
+    alphabet = getattr(task, "alphabet", None)
+    return None if alphabet is None else [repr(chr(code))[1:-1].replace(" ", "␣") for code in alphabet]

@@ -15,6 +15,7 @@ from kreiss.layers.contract.checks import autocast_is_on, check_tensors_fit, che
 from kreiss.memory.record import AttentionRecord, Stay
 from kreiss.memory.screening import Screening
 from kreiss.recurrence.memory import Kind, State, Weights, empty_state, run_memory
+from kreiss.recurrence.memory.parts import FullLSTMState, FullState
 from kreiss.sets import SETS, Free, Set
 
 ATTENTION = ("attention_query", "attention_key", "attention_score")
@@ -64,7 +65,7 @@ class AttentiveLayer(RecurrentLayer):
         **options: Unpack[LayerOptions],
     ) -> None:
         self.short = None if short is None else check_size("short", short)
-        self.relevant = check_size("relevant", relevant) if short is not None else 0
+        self.relevant = check_size("relevant", relevant, 0) if short is not None else 0
         self.mixing = _positive("mixing", mixing)
         self.carry_memory = bool(carry_memory)
         self.rule = screening
@@ -199,6 +200,21 @@ class AttentiveLayer(RecurrentLayer):
     def carried(self, state: State) -> State:
         """What the next window of a long sequence starts from: see `carry_memory`."""
         return state if self.carry_memory else self.cleared(state)
+
+    def moved(self, state: State, change: Tensor) -> State:
+        """The state as if the last step had made h + change, in h and in memory.
+
+        Args:
+            state: with a batch; before the first step there is only h.
+            change: like `state.h`.
+        """
+        newest = state.steps.unsqueeze(-1) - 1
+        name = "memory" if isinstance(state, FullState | FullLSTMState) else "short"
+        stored = getattr(state, name)
+        slots = torch.arange(stored.shape[-2], device=stored.device)
+        where = slots == newest % len(slots) if name == "short" else state.times == newest
+        added = (where & (newest >= 0)).unsqueeze(-1) * change.unsqueeze(-2)
+        return state._replace(h=state.h + change, **{name: stored + added})
 
     # ------------------------------------------------------------ what was read
 

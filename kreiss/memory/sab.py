@@ -150,6 +150,17 @@ class SAB(LSTMLayer):
         """What the next window of a long sequence starts from: see `carry_memory`."""
         return state if self.carry_memory else self.cleared(state)
 
+    def moved(self, state: SparseState, change: Tensor) -> SparseState:
+        """The state as if the last step had made h + change, in h and, if it was stored, in memory.
+
+        Args:
+            state: with a batch.
+            change: like `state.h`.
+        """
+        stored = (state.times == state.steps.unsqueeze(-1)) & (state.times > 0)
+        added = stored.unsqueeze(-1) * change.unsqueeze(-2)
+        return state._replace(h=state.h + change, memory=state.memory + added)
+
     # ------------------------------------------------------------ what was read
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ import numpy as np
 
 from kreiss.analysis.arrays import Array, as_square
 from kreiss.errors import InputError
-from kreiss.report.findings import MATRIX_PARTS, NETWORK_PARTS, PARTS, Finding, matrix_findings
+from kreiss.report.findings import MATRIX_PARTS, MEMORY_PARTS, NETWORK_PARTS, PARTS, Finding, matrix_findings
 from kreiss.tasks.sources.tables import DAMAGED
 
 
@@ -31,7 +31,7 @@ def read_matrix(path: Path) -> Array:
 
 def of_matrix(matrix: Array, part: str) -> Iterator[Finding]:
     """Findings about a matrix alone."""
-    if part in NETWORK_PARTS:
+    if part in (*NETWORK_PARTS, *MEMORY_PARTS):
         raise InputError(
             f"{part} need a network, with its inputs and nonlinearity; got a matrix alone. "
             f"Choose one of: {', '.join((*MATRIX_PARTS, 'all'))}; or pass a saved model."
@@ -48,18 +48,32 @@ def of_network(network: Any, part: str, drive: Any = None) -> Iterator[Finding]:
         part: one of the parts, or "all".
         drive: its input, a `Drive`; random input by default.
     """
+    from kreiss.analysis.network.attentive import attentive_layer
     from kreiss.analysis.network.structure import learned_structure
+    from kreiss.report.attention_findings import attention_findings
     from kreiss.report.network_findings import input_source, network_findings
 
-    parts = PARTS if part == "all" else (part,)
+    attends = attentive_layer(network) is not None
+    parts = _parts(part, attends)
     if set(parts) & set(MATRIX_PARTS):
         structure = learned_structure(network)[shown_matrix(network)]
         for name in parts:
             if name in MATRIX_PARTS:
                 yield from matrix_findings(structure.matrix, name, input_source(network), structure)
     for name in parts:
-        if name in NETWORK_PARTS:
-            yield from network_findings(network, name, drive)
+        if name not in MATRIX_PARTS:
+            yield from (attention_findings if attends else network_findings)(network, name, drive)
+
+
+def _parts(part: str, attends: bool) -> tuple[str, ...]:
+    """The parts of an analysis that a network has: those with memory have no fixed points, others no attention."""
+    has = tuple(name for name in PARTS if name not in (("fixed-points",) if attends else MEMORY_PARTS))
+    if part != "all" and part not in has:
+        kind = "without memory" if attends else "that attends to its past"
+        raise InputError(
+            f"{part} must be asked of a network {kind}; got another. Choose one of: {', '.join(has)}, all."
+        )
+    return has if part == "all" else (part,)
 
 
 def shown_matrix(network: Any) -> str:
@@ -73,14 +87,18 @@ def shown_matrix(network: Any) -> str:
 
 def described(network: Any, driven: str = "driven by Gaussian input of variance 1") -> str:
     """A description of a network and of its analysis."""
+    from kreiss.analysis.network.attentive import attentive_layer
     from kreiss.analysis.network.dynamics import recurrent_layer
     from kreiss.analysis.network.structure import recurrent_matrices
 
     layer: Any = recurrent_layer(network)
     names = [name for name, _, _ in recurrent_matrices(layer)]
     others = f" (of {', '.join(names)}), as if it acted alone" if len(names) > 1 else ""
+    attends = attentive_layer(network) is not None
+    others += ", without attention" if attends else ""
+    whole = "attention and gradients" if attends else "gradients and fixed points"
     return (
         f"{type(layer).__name__} with {layer.input_size} inputs and {layer.hidden_size} units. Spectrum, memory and "
-        f"transients are those of its recurrent matrix {shown_matrix(network)}{others}; gradients and fixed points are "
+        f"transients are those of its recurrent matrix {shown_matrix(network)}{others}; {whole} are "
         f"those of the whole nonlinear layer, {driven}."
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from kreiss import analysis
 from kreiss.errors import InputError, check_name
-from kreiss.report import learning, plots
+from kreiss.report import learning, memory_figures, plots
 from kreiss.report.style import COLOURS, INK, canvas, mosaic, style
 
 if TYPE_CHECKING:
@@ -284,8 +284,13 @@ INPUTS = {"enrnn": ADDING, "inputs": "a batch of the task, (T, B, 2)", "long": "
 GRADIENTS = PaperFigure(
     gradient_propagation, "gradients through time and training", {"runs": "name → GradientHistory, one per network"}
 )
-
 LEARNED = {"runs": "name → (updates, values), one per run; by default the recorded results of its experiment"}
+
+
+def _map(role: str, needs: str) -> PaperFigure:
+    """An attention map of one network."""
+    return PaperFigure(memory_figures.attention_maps, f"attention on {role}", {role: f"{needs}, as a Reading"})
+
 
 FIGURES: dict[str, PaperFigure] = {
     "001/fig1a": PaperFigure(form_of_theta, "the Schur form Θ(α, β, d) and its modes", {}),
@@ -308,6 +313,25 @@ FIGURES: dict[str, PaperFigure] = {
     ),
     "002/fig1": GRADIENTS,
     "thesis/appA-fig3": GRADIENTS,
+    "thesis/fig4.1": PaperFigure(
+        memory_figures.attention_maps,
+        "attention of MemRNN on copy and denoise",
+        {"copy": "a MemRNN trained on copy, as a Reading", "denoise": "a MemRNN trained on denoise, as a Reading"},
+    ),
+    "thesis/fig4.2": PaperFigure(
+        memory_figures.gradients_and_memory,
+        "gradients, memory and their trade-off",
+        {"runs": f"name → Measured, for {', '.join(memory_figures.COMPARED)}"},
+    ),
+    "thesis/figB.1": PaperFigure(
+        memory_figures.gradients_by_size,
+        "gradients of RelLSTM for several ρ and ν",
+        {"runs": "rho3 … rho25 and nu3 … nu25 → GradientFlow"},
+    ),
+    "thesis/figB.5": _map("characters", "a MemRNN trained on characters"),
+    "thesis/figB.7": _map("pixels", "a MemRNN trained on digits, several pixels per step"),
+    "thesis/figB.8": _map("copy", "a RelRNN without a relevant set, trained on copy"),
+    "thesis/figB.9": _map("denoise", "a RelRNN without a relevant set, trained on denoise"),
     "thesis/figB.2": PaperFigure(learning.losses, "copy and denoise: losses of all networks at six delays", LEARNED),
     "thesis/figB.3": PaperFigure(learning.losses, "denoise: losses of LSTM at six delays", LEARNED),
     "thesis/figB.4": PaperFigure(learning.losses, "denoise: losses of GORU at six delays", LEARNED),

@@ -15,7 +15,8 @@ from kreiss.report.style import mosaic
 
 MATRIX_PARTS = ("spectrum", "memory", "transients")
 NETWORK_PARTS = ("gradients", "fixed-points")
-PARTS = (*MATRIX_PARTS, *NETWORK_PARTS)
+MEMORY_PARTS = ("attention",)  # of networks that attend to their past
+PARTS = (*MATRIX_PARTS, *MEMORY_PARTS, *NETWORK_PARTS)
 
 LARGEST_FOR_KREISS = 256  # units up to which the Kreiss constant takes less than a minute
 HORIZON = 200  # steps, if an infinite horizon is not possible

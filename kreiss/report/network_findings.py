@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,11 +36,15 @@ class Drive:
         inputs: (T, B, I), time first even if the layer is batch-first, or symbols (T, B).
         said: a phrase that describes them.
         loss: of the layer's outputs (T, B, H), summed over sequences, if there is a task.
+        symbols: the symbol that each step was given (T, B), if inputs are symbols.
+        alphabet: a name for each symbol.
     """
 
     inputs: Tensor
     said: str
     loss: Callable[[Tensor], Tensor] | None = None
+    symbols: Tensor | None = None
+    alphabet: Sequence[str] | None = None
 
 
 def random_inputs(system: Any, length: int = STEPS, batch: int = BATCH) -> Tensor:

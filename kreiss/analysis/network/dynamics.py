@@ -52,17 +52,7 @@ class Dynamics:
 
         Symbols become one-hot vectors, a single sequence a batch of one.
         """
-        check_tensor("inputs", inputs)
-        if not inputs.is_floating_point():
-            inputs = F.one_hot(inputs.long(), self.input_size).to(self.like)
-        x = inputs.unsqueeze(1) if inputs.dim() == 2 else inputs
-        if x.dim() != 3 or x.shape[-1] != self.input_size or not x.numel():
-            order = "batch, time" if self.batch_first else "time, batch"
-            raise InputError(
-                f"`inputs` must be of shape ({order}, {self.input_size}), for batch_first={self.batch_first}, or "
-                f"(time, {self.input_size}); got {tuple(inputs.shape)}. Use the layout of the layer."
-            )
-        return self.swapped(x, inputs.dim() == 3).detach().to(self.like)
+        return vectors(inputs, self.input_size, self.like, self.batch_first)
 
     def swapped(self, sequences: Tensor, batched: bool = True) -> Tensor:
         """Convert between (T, B, …) and the layout of the layer, in either direction."""
@@ -111,6 +101,22 @@ def dynamics(network: Any, *, input_size: int | None = None, state_size: int | N
     return Dynamics(lambda x, h: (new := step(x, h), new), *sizes, rest, lambda h: h)
 
 
+def vectors(inputs: Any, size: int, like: Tensor, batch_first: bool = False) -> Tensor:
+    """`inputs`, (T, B, size) or symbols, or batch first, as (T, B, size) with the dtype and device of `like`."""
+    check_tensor("inputs", inputs)
+    if not inputs.is_floating_point():
+        inputs = F.one_hot(inputs.long(), size).to(like)
+    x = inputs.unsqueeze(1) if inputs.dim() == 2 else inputs
+    if x.dim() != 3 or x.shape[-1] != size or not x.numel():
+        order = "batch, time" if batch_first else "time, batch"
+        raise InputError(
+            f"`inputs` must be of shape ({order}, {size}), for batch_first={batch_first}, or "
+            f"(time, {size}); got {tuple(inputs.shape)}. Use the layout of the layer."
+        )
+    turned: Tensor = x.transpose(0, 1) if batch_first and inputs.dim() == 3 else x
+    return turned.detach().to(like)
+
+
 def recurrent_layer(module: nn.Module) -> nn.Module:
     """The recurrent layer that `module` is, or the only one inside it."""
     if _is_recurrent(module):
@@ -135,6 +141,11 @@ def _of_layer(layer: nn.Module) -> Dynamics:
         raise InputError(
             "`network` must run in one direction; got bidirectional=True, whose state is not carried forward. "
             "Analyse a unidirectional layer."
+        )
+    if callable(getattr(layer, "attention", None)):
+        raise InputError(
+            f"`network` must have a state of a fixed number of reals; got {type(layer).__name__}, which attends to "
+            "past states. Use gradient_flow, sparsity and dependency_depth for it."
         )
     freeze = getattr(layer, "freeze", None)
     layer = freeze() if callable(freeze) else layer  # computes constrained matrices once, without dropout

@@ -186,6 +186,9 @@ def _boost(state: Any, kind: Kind) -> Tensor | None:
 def _screen(state: Any, carry: Carry, weights: Weights, kind: Kind) -> tuple[Any, Tensor]:
     """The state after its oldest short-term state was screened, and U_a of the relevant set."""
     assert kind.rule is not None
+    if not state.relevant.shape[1]:  # attention over the short-term memory alone
+        empty = {name: getattr(state, name).clone() for name in ("relevant", "scores", "times")}
+        return state._replace(**empty), carry.relevant.clone()
     oldest = _slots(state.short) == (state.steps % state.short.shape[1]).unsqueeze(-1)  # (B, ν), the slot used next
     leaving = _taken(state.short, oldest)
     gate = None if weights.gate is None else leaving @ weights.gate

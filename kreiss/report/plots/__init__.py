@@ -1,5 +1,12 @@
 """Plots of matrices and networks; each takes a result of `kreiss.analysis` and optional axes."""
 
+from kreiss.report.plots.attention import (
+    attention_map,
+    gradients_from_end,
+    kept_strip,
+    memory_growth,
+    trade_off,
+)
 from kreiss.report.plots.matrices import (
     angle_rose,
     bands,
@@ -26,15 +33,19 @@ from kreiss.report.plots.runs import comparison, losses, moduli
 __all__ = [
     "INFLUENCE",
     "angle_rose",
+    "attention_map",
     "bands",
     "comparison",
     "fisher_curves",
     "fixed_points",
     "gradient_flow",
     "gradient_history",
+    "gradients_from_end",
     "heat_map",
+    "kept_strip",
     "losses",
     "lyapunov",
+    "memory_growth",
     "moduli",
     "norms",
     "recorded_gradients",
@@ -43,5 +54,6 @@ __all__ = [
     "spectrum_frames",
     "subdiagonal_profile",
     "theta_map",
+    "trade_off",
     "transients",
 ]
