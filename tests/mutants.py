@@ -104,9 +104,24 @@ MUTANTS = [
     ),
     Mutant(
         "an exported scan never runs backwards",
-        "recurrence/unroll.py", "scan(advance, state, inputs, dim=0, reverse=reverse)",
-        "scan(advance, state, inputs, dim=0, reverse=False)",
+        "recurrence/unroll.py", "scan(advance, tuple(leaves), inputs, dim=0, reverse=reverse)",
+        "scan(advance, tuple(leaves), inputs, dim=0, reverse=False)",
         of("export", k="directions or deep"),
+    ),
+    Mutant(
+        "a state enters the relevant set on an equal score",
+        "recurrence/memory/reference.py", "(score > lowest)", "(score >= lowest)",
+        of("memory_layers", k="equal_scores"),
+    ),
+    Mutant(
+        "a memory is never cleared between windows",
+        "memory/base.py", "return state if self.carry_memory else self.cleared(state)", "return state",
+        of("memory_layers", k="carries_the_memory"),
+    ),
+    Mutant(
+        "a full memory may have fewer times than states",
+        "memory/base.py", "            stored = hx.times.shape[-1]", "            stored = hx.memory.shape[-2]",
+        of("memory_layers", k="differ_in_length"),
     ),
     Mutant(
         "the pieces of a last state use stale states",

@@ -62,7 +62,7 @@ class Random(Screening):
     code = 2
 
     def score(self, candidate: Candidate) -> Tensor:
-        rows = torch.arange(len(candidate.step), device=candidate.step.device)
+        rows = torch.arange(candidate.step.shape[0], device=candidate.step.device)
         x = (candidate.step * 0x9E3779B1 + rows * 0x85EBCA77) & MASK  # a hash of 32 bits
         x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
         x = ((x ^ (x >> 15)) * 0x46CA68B) & MASK

@@ -52,6 +52,7 @@ def export(
     to: str = "onnx",
     verify: bool = False,
     symbols: bool = False,
+    state: bool = False,
     example: Tensor | None = None,
 ) -> Exported:
     """Write a layer, or a network that contains layers, to one file that needs neither kreiss nor its parameters.
@@ -65,6 +66,8 @@ def export(
         to: "onnx", or "torch" for a program of `torch.export` (.pt2).
         verify: run the file at several lengths and batch sizes and compare; a file that differs is discarded.
         symbols: whether a layer takes integer symbols; known for a network.
+        state: whether the file also takes a state and returns the next one. The inputs of an ONNX file are then
+            `input`, `state` or `state.h`, `state.c`, …, its outputs `output`, `next_state.h`, …
         example: an input to trace with, if the model's sizes do not determine it.
 
     Returns:
@@ -86,12 +89,12 @@ def export(
         model = _copied(model).cpu().eval()
         plain = _plain(model)
         draw = _inputs_of(plain, symbols, example)
-        names = ("batch", "time") if _batch_first(plain) else ("time", "batch")
-        program = _traced(plain, draw(*TRACED_AT), to, names)
+        flat = _Flat(plain, _first_state(model, draw) if state else None).eval()
+        program = _traced(flat, draw(*TRACED_AT), to)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a file that fails never gets this name
             written = Path(folder) / path.name
             _save(program, written, to)
-            difference = _largest_difference(written, to, model, draw) if verify else None
+            difference = _largest_difference(written, to, model, draw, flat) if verify else None
             written.replace(path)
     return Exported(path, to, CHECKED_AT if verify else (), difference)
 
@@ -192,24 +195,68 @@ def _inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Calla
     return draw_symbols(size) if symbols else draw_numbers((size,))
 
 
+def _first_state(model: nn.Module, draw: Callable[[int, int], Tensor]) -> Any:
+    """The state before the first step of a batch like that of the example."""
+    if not callable(init := getattr(model, "init_state", None)):
+        raise InputError(
+            f"`model` must have init_state, as layers and networks of kreiss do, to be exported with its state; got "
+            f"{type(model).__name__}. Leave `state` out."
+        )
+    first = init(TRACED_AT[0 if _batch_first(model) else 1])
+    if [part.shape for part in _tensors(model(draw(*TRACED_AT), first)[1])] != [p.shape for p in _tensors(first)]:
+        raise InputError(
+            f"a state must keep its size to be exported; got {type(model).__name__}, whose memory grows. "
+            "Export RelRNN or RelLSTM, or leave `state` out."
+        )
+    return first
+
+
+class _Flat(nn.Module):
+    """A model with plain tensors as inputs and outputs, as a file has them: the input, and the parts of a state."""
+
+    def __init__(self, model: nn.Module, state: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.leaves: list[Tensor] = [] if state is None else pytree.tree_leaves(state)
+        self.form: Any = None if state is None else pytree.tree_structure(state)
+        paths = [] if state is None else [path for path, _ in pytree.tree_flatten_with_path(state)[0]]
+        self.parts = [".".join(["state", *(_key(key) for key in path)]) for path in paths]
+
+    def forward(self, input: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """All tensors that the model returns."""
+        given = () if self.form is None else (pytree.tree_unflatten(state, self.form),)
+        outputs = self.model(input, *given)
+        return outputs if isinstance(outputs, Tensor) else tuple(_tensors(outputs))
+
+
+def _key(key: Any) -> str:
+    """The name of a field, or the index in a tuple."""
+    return str(getattr(key, "name", getattr(key, "idx", getattr(key, "key", key))))
+
+
 # ---------------------------------------------------------------- the two formats
 
 
-def _traced(model: nn.Module, example: Tensor, to: str, names: tuple[str, str]) -> Any:
+def _traced(flat: _Flat, example: Tensor, to: str) -> Any:
+    time, batch = (1, 0) if _batch_first(flat.model) else (0, 1)
+    names = {"time": Dim.DYNAMIC, "batch": Dim.DYNAMIC} if to == "torch" else {"time": "time", "batch": "batch"}
+    shapes: list[Any] = [{time: names["time"], batch: names["batch"]}]
+    if flat.leaves:
+        shapes.append(tuple({1: names["batch"]} for _ in flat.leaves))
+    given: Any = {"args": (example, *flat.leaves), "dynamic_shapes": tuple(shapes)}
     try:
         if to == "torch":
-            return torch.export.export(model, (example,), dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))
-        return torch.onnx.export(
-            model, (example,), dynamo=True, verbose=False, input_names=["input"],
-            dynamic_shapes=({0: names[0], 1: names[1]},),
-        )  # fmt: skip
+            return torch.export.export(flat, **given)
+        if flat.leaves:
+            given["output_names"] = ["output", *(f"next_{part}" for part in flat.parts)]
+        return torch.onnx.export(flat, dynamo=True, verbose=False, input_names=["input", *flat.parts], **given)
     except InputError:
         raise
     except Exception as error:  # torch raises many kinds; the cause stays in the chain
         raise InputError(
-            f"`model` must be exportable with dynamic time and batch; got {type(model).__name__}, which torch could "
-            f"not trace with an input of shape {tuple(example.shape)} and {example.dtype}. Pass an `example` if it "
-            "takes another input."
+            f"`model` must be exportable with dynamic time and batch; got {type(flat.model).__name__}, which torch "
+            f"could not trace with an input of shape {tuple(example.shape)} and {example.dtype}. Pass an `example` "
+            "if it takes another input."
         ) from error
 
 
@@ -220,37 +267,58 @@ def _save(program: Any, path: Path, to: str) -> None:
         program.save(path, external_data=False)
 
 
-def _opened(path: Path, to: str) -> Callable[[Tensor], list[Tensor]]:
-    """The file, as a function of its input."""
+def _opened(path: Path, to: str) -> Callable[..., list[Tensor]]:
+    """The file, as a function of its inputs."""
     if to == "torch":
         module = torch.export.load(path).module()
-        return lambda x: _tensors(module(x))
+        return lambda *inputs: _tensors(module(*inputs))
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda x: [torch.as_tensor(array) for array in session.run(None, {"input": x.numpy()})]
+    names = [given.name for given in session.get_inputs()]
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        arrays = {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)}
+        return [torch.as_tensor(array) for array in session.run(None, arrays)]
+
+    return run
 
 
 def _tensors(outputs: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
 
 
-def _largest_difference(path: Path, to: str, model: nn.Module, draw: Callable[[int, int], Tensor]) -> float:
+def _largest_difference(
+    path: Path, to: str, model: nn.Module, draw: Callable[[int, int], Tensor], flat: _Flat
+) -> float:
     """The largest difference between file and model over several sizes; raises beyond rounding error."""
-    run, largest = _opened(path, to), 0.0
+    run, whole = _opened(path, to), _Flat(model, None)
+    whole.form = flat.form
+    largest = 0.0
     for sizes in CHECKED_AT:
-        x = draw(*sizes)
-        for output, expected in zip(run(x), _tensors(model(x)), strict=True):
-            difference = float((output - expected).abs().max())
-            largest = max(largest, difference)
-            allowed = ROUNDING * torch.finfo(expected.dtype).eps * (1 + float(expected.abs().max()))
-            if not (output.shape == expected.shape and difference <= allowed):
-                raise InputError(
-                    f"the exported file must compute what the model does; got a difference of {difference:.1e} in an "
-                    f"input of sizes {sizes}, beyond {allowed:.1e}. Export the model in float64 to see whether "
-                    "rounding grows in it."
-                )
+        batch = sizes[0 if _batch_first(model) else 1]
+        state = _tensors(model.init_state(batch)) if flat.leaves else []  # type: ignore[operator]
+        for _ in range(2 if flat.leaves else 1):  # the second chunk starts from the state of the first
+            x = draw(*sizes)
+            found, wanted = run(x, *state), _tensors(whole(x, *state))
+            largest = max(largest, *(_difference(*pair, sizes) for pair in zip(found, wanted, strict=True)))
+            state = found[1:]
     return largest
+
+
+def _difference(output: Tensor, expected: Tensor, sizes: tuple[int, int]) -> float:
+    """The largest difference between an output of the file and that of the model; raises beyond rounding error."""
+    apart = torch.where(output == expected, 0.0, (output.double() - expected.double()).abs())  # −inf equals −inf
+    difference = float(apart.max()) if apart.numel() else 0.0
+    scale = 1 + float(expected[expected.isfinite()].abs().amax()) if expected.isfinite().any() else 1.0
+    allowed = ROUNDING * torch.finfo(expected.dtype).eps * scale if expected.is_floating_point() else 0.0
+    if not (output.shape == expected.shape and difference <= allowed):
+        raise InputError(
+            f"the exported file must compute what the model does; got a difference of {difference:.1e} in an "
+            f"input of sizes {sizes}, beyond {allowed:.1e}. Export the model in float64 to see whether "
+            "rounding grows in it."
+        )
+    return difference
 
 
 # ---------------------------------------------------------------- checks

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -55,12 +55,14 @@ def _scan(step: Step, inputs: Tensor | tuple[Tensor, ...], state: Any, reverse: 
     """`unroll` as one operator, for sequences of full length: layers do not export packed sequences."""
     from torch._higher_order_ops.scan import scan
 
-    def advance(state: Any, x: Any) -> tuple[Any, Any]:
-        out, new = step(x, state)
-        return new, tree_map(torch.clone, out)  # an output must not share memory with the state
+    leaves, form = tree_flatten(state)  # scan takes tuples, and not those with names
 
-    state, outputs = scan(advance, state, inputs, dim=0, reverse=reverse)
-    return outputs, state
+    def advance(leaves: Any, x: Any) -> tuple[Any, Any]:
+        out, new = step(x, tree_unflatten(leaves, form))
+        return tuple(tree_leaves(new)), tree_map(torch.clone, out)  # an output must not share memory with the state
+
+    last, outputs = scan(advance, tuple(leaves), inputs, dim=0, reverse=reverse)
+    return outputs, tree_unflatten(last, form)
 
 
 def _held(valid: Tensor, new: Any, old: Any, batch_dim: int) -> Any:

@@ -45,8 +45,9 @@ def run(
         lengths: (B,), valid steps of each sequence.
     """
     step = _screened_step if hasattr(state, "short") else _full_step
-    first = _with_keys(_with_room(state, len(u)), weights)
-    places = torch.arange(len(u), device=u.device) + (first.state.memory.shape[1] - len(u) if _full(state) else 0)
+    steps = u.shape[0]  # not len(u), which would fix the length in torch.export
+    first = _with_keys(_with_room(state, steps), weights)
+    places = torch.arange(steps, device=u.device) + (first.state.memory.shape[1] - steps if _full(state) else 0)
     outputs, last = unroll(step(weights, kind, keep), (u, places), first, lengths=lengths)
     out, *reads = outputs if keep else (outputs,)
     out = settled(out, state.h, last.state.h, lengths, reverse=False)
@@ -126,7 +127,7 @@ def _full_step(weights: Weights, kind: Kind, keep: bool) -> Step:
         alpha = attention(state.query, keys, state.times >= 0, weights)
         s = _macro_state(state, alpha, state.memory, kind.mixing)
         new = _cell(u, s, state, weights, kind)
-        where = (_slots(keys) == place).expand(len(u), -1)
+        where = (_slots(keys) == place).expand(u.shape[0], -1)
         after = state._replace(
             **new,
             memory=_put(state.memory, where, new["h"]),
