@@ -186,7 +186,8 @@ def test_outputs_and_choices_are_those_of_the_algorithm(
         expected = plain.run(x[:length, b].numpy())
         np.testing.assert_allclose(out[:length, b].detach(), expected, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(state.h[0, b].detach(), expected[-1], rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(state.query[0, b].detach(), plain.query, rtol=1e-9, atol=1e-9)
+        if length > 1:  # the first query of the public code, V s + U x, reads one state and so has no effect
+            np.testing.assert_allclose(state.query[0, b].detach(), plain.query, rtol=1e-9, atol=1e-9)
         kept = [sorted(int(i) for i in slots if i >= 0) for slots in record.kept()[:length, b]]
         assert kept == [sorted(step for step, _ in entries) for entries in plain.kept]
         for row, alpha in zip(record.dense(b)[:length], plain.alphas, strict=True):

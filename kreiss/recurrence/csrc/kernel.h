@@ -64,7 +64,6 @@ struct kreiss_memory_pass {
   void* macro;                 // s (steps, batch, n)
   void* log_sums;              // log Σ exp(e) (steps, batch)
   int32_t* admitted;           // slot that the screened state of a step took, or −1 (steps, batch)
-  void* first_query;           // out: the first V s + u of rows that had no steps before (batch, n)
   const int64_t* lengths;      // (batch) or null
   const int64_t* steps_before; // (batch) or null for 0
   const void* h_before;        // (batch, n), or null for 0
@@ -88,7 +87,6 @@ struct kreiss_memory_pass {
   void* grad_h;                // backward: in 0, out gradient of h_before (rows, n)
   void* grad_c;                // backward: in gradient of c after the pass, out of c_before (rows, n)
   void* grad_query;            // backward: out gradient of query_before (rows, n)
-  void* grad_first;            // backward: out what reaches the first V s + u as a query, in 0 (rows, n)
   void* sums;                  // backward: room (threads, n), out gradient of v in the first
 };
 

@@ -21,7 +21,7 @@ typedef kreiss_memory_pass Pass;
 template <class T> inline T dot(const T* a, const T* b, int64_t n) {
   typedef typename Lanes<T>::V V;
   V sum = {};
-  for (int64_t j = 0; j < n; j += kWidth<T>) sum += get<T>(a + j, n - j) * get<T>(b + j, n - j);
+  each_vector<T>(n, KREISS_BODY { sum += get<T>(a + j, left) * get<T>(b + j, left); });
   return total<T>(sum);
 }
 
@@ -32,15 +32,15 @@ template <class T> inline bool raise(const T* x, T* to, int64_t n) {
   typedef typename Lanes<T>::V V;
   V within = splat<T>((T)1);
   const V zero = {}, one = splat<T>((T)1);
-  for (int64_t j = 0; j < n; j += kWidth<T>) {
-    const V v = get<T>(x + j, n - j);
+  each_vector<T>(n, KREISS_BODY {
+    const V v = get<T>(x + j, left);
     within = (v < zero ? -v : v) <= kLargest<T> ? within : zero;  // false for a NaN
-  }
+  });
   if (total<T>(within == one ? one : zero) < kWidth<T>) {
     if (to != x) std::memcpy(to, x, (size_t)n * sizeof(T));
     return false;
   }
-  for (int64_t j = 0; j < n; j += kWidth<T>) put<T>(to + j, exp_inline<T>(get<T>(x + j, n - j) * (T)2), n - j);
+  each_vector<T>(n, KREISS_BODY { put<T>(to + j, exp_inline<T>(get<T>(x + j, left) * (T)2), left); });
   return true;
 }
 
@@ -57,24 +57,29 @@ template <class T> struct Side {
   }
 };
 
-// (1 − tanh(a + b))/2 of up to two vectors: 1/(e^2a e^2b + 1), with one quotient for both
-template <class T>
-KREISS_INLINE void lower(const Side<T>& a, const Side<T>& b, int64_t j, int64_t n, typename Lanes<T>::V (&out)[2]) {
+// (1 − tanh(a + b))/2 of one vector, in any case
+template <class T> KREISS_INLINE typename Lanes<T>::V lower(const Side<T>& a, const Side<T>& b, int64_t j, int64_t left) {
+  const T half = (T)0.5;
+  if (a.raised && b.raised) return (T)1 / (get<T>(a.x + j, left) * get<T>(b.x + j, left) + (T)1);
+  return half - half * tanh_inline<T>(a.sum_part(j, left) + b.sum_part(j, left));
+}
+
+// body(j, count, (1 − tanh(a + b))/2) for every vector: 1/(e^2a e^2b + 1), with one quotient for two vectors
+template <class T, class Body> KREISS_INLINE void each_lower(const Side<T>& a, const Side<T>& b, int64_t n, const Body& body) {
   typedef typename Lanes<T>::V V;
   const int64_t width = kWidth<T>;
-  if (a.raised && b.raised) {
-    const V one = splat<T>((T)1);
-    const V d = get<T>(a.x + j, n - j) * get<T>(b.x + j, n - j) + one;
-    const V e = j + width < n ? get<T>(a.x + j + width, n - j - width) * get<T>(b.x + j + width, n - j - width) + one : one;
-    const V r = one / (d * e);
-    out[0] = r * e, out[1] = r * d;
-    return;
-  }
-  const T half = (T)0.5;
-  out[0] = half - half * tanh_inline<T>(a.sum_part(j, n - j) + b.sum_part(j, n - j));
-  if (j + width < n)
-    out[1] = half - half * tanh_inline<T>(a.sum_part(j + width, n - j - width) + b.sum_part(j + width, n - j - width));
+  int64_t j = 0;
+  if (a.raised && b.raised)
+    for (; j + 2 * width <= n; j += 2 * width) {
+      const V d = load<T>(a.x + j) * load<T>(b.x + j) + (T)1;
+      const V e = load<T>(a.x + j + width) * load<T>(b.x + j + width) + (T)1;
+      const V r = (T)1 / (d * e);
+      body(j, width, r * e);
+      body(j + width, width, r * d);
+    }
+  for (; j < n; j += width) body(j, n - j, lower<T>(a, b, j, n - j));
 }
+#define KREISS_LOWER_BODY [&](int64_t j, int64_t left, const V& low) __attribute__((always_inline))
 
 // How many steps a row has, how many it had before the pass, and what its memory was
 template <class T> struct Row {
@@ -135,15 +140,10 @@ template <class T> struct Reader {
   void score(const Side<T>& query, int64_t first, int64_t end) {
     typedef typename Lanes<T>::V V;
     const T* v = (const T*)p.score;
-    const int64_t n = p.n, width = kWidth<T>;
     for (int64_t slot = first; slot < end; ++slot) {
-      const Side<T> key = {keys + slot * n, (bool)raised[(size_t)slot]};
-      V sum = {}, low[2] = {};
-      for (int64_t j = 0; j < n; j += 2 * width) {
-        lower<T>(query, key, j, n, low);
-        sum += get<T>(v + j, n - j) * low[0];
-        if (j + width < n) sum += get<T>(v + j + width, n - j - width) * low[1];
-      }
+      const Side<T> key = {keys + slot * p.n, (bool)raised[(size_t)slot]};
+      V sum = {};
+      each_lower<T>(query, key, p.n, KREISS_LOWER_BODY { sum += get<T>(v + j, left) * low; });
       logits[(size_t)slot] = total_score - 2 * total<T>(sum);
     }
   }
@@ -268,7 +268,7 @@ template <class T> inline void cell(const Pass& p, const T* product, T* u, const
     V gate[4];
     for (int64_t k = 0; k < 4; ++k) {
       const V z = get<T>(u + k * n + j, left) + get<T>(product + k * n + j, left);
-      gate[k] = k == 2 ? tanh_inline<T>(z) : sigmoid<T>(z);
+      gate[k] = k == 2 ? tanh_of<T>(z) : sigmoid_of<T>(z);
       put<T>(u + k * n + j, gate[k], left);  // the backward pass needs the gates
     }
     const V now = gate[1] * get<T>(c_before + j, left) + gate[0] * gate[2];
@@ -320,11 +320,6 @@ template <class T> void forward_block(const Pass& p, int64_t first, int64_t rows
         if (p.lstm) std::memcpy(cells + r * n, c[(size_t)r], (size_t)n * sizeof(T));
         std::memcpy(now, h[(size_t)r], (size_t)n * sizeof(T));
         continue;
-      }
-      if (!p.lstm && !reader.count) {  // the query of the second step is the first V s + u
-        T* kept = (T*)p.first_query + (first + r) * n;
-        for (int64_t j = 0; j < n; ++j) kept[j] = product[j] + u[r * n + j];
-        project<T>(kept, packed, p, z.data(), product + n);
       }
       std::memcpy(first_queries.data() + r * n, product + p.gates * n, (size_t)n * sizeof(T));
       cell<T>(p, product, u + r * p.gates * n, c[(size_t)r], cells + r * n, now);
@@ -381,29 +376,27 @@ template <class T> struct Undo {
   // One key: what reaches V_a q (da), U_a m (dK), m (dm), v (dv) from the gradient g of Σ α m
   void through_key(int64_t key, const Side<T>& query, T log_sum, const T* g, T along, T* da, T* dv, bool screened) {
     typedef typename Lanes<T>::V V;
-    const int64_t n = p.n, width = kWidth<T>;
+    const int64_t n = p.n;
     const Side<T> stored = {of(p.keys, key), (bool)raised[(size_t)key]};
     const T *h = at.state(key), *v = (const T*)p.score;
-    V logit = {}, product = {}, low[2] = {};
-    for (int64_t j = 0; j < n; j += 2 * width) {
-      lower<T>(query, stored, j, n, low);
-      for (int64_t i = 0, k = j; i < 2 && k < n; ++i, k += width) {
-        store<T>(lows.data() + k, low[i]);
-        logit += get<T>(v + k, n - k) * low[i];
-        product += get<T>(g + k, n - k) * get<T>(h + k, n - k);
-      }
-    }
+    V logit = {}, product = {};
+    T* kept = lows.data();
+    each_lower<T>(query, stored, n, KREISS_LOWER_BODY {
+      store<T>(kept + j, low);
+      logit += get<T>(v + j, left) * low;
+      product += get<T>(g + j, left) * get<T>(h + j, left);
+    });
     const T alpha = std::exp(total_score - 2 * total<T>(logit) - log_sum), de = alpha * (total<T>(product) - along);
     if (alpha == 0 && de == 0) return;
     T *dk = of(p.grad_keys, key), *dm = of(p.grad_states, key);
-    for (int64_t j = 0; j < n; j += width) {
-      const V w = load<T>(lows.data() + j);  // tanh = 1 − 2w, its slope 4w(1 − w)
-      const V inner = (4 * de) * get<T>(v + j, n - j) * (w * ((T)1 - w));
-      put<T>(da + j, get<T>(da + j, n - j) + inner, n - j);
-      put<T>(dk + j, get<T>(dk + j, n - j) + inner, n - j);
-      put<T>(dm + j, get<T>(dm + j, n - j) + alpha * get<T>(g + j, n - j), n - j);
-      put<T>(dv + j, get<T>(dv + j, n - j) + de * ((T)1 - (T)2 * w), n - j);
-    }
+    each_vector<T>(n, KREISS_BODY {
+      const V w = load<T>(kept + j);  // tanh = 1 − 2w, its slope 4w(1 − w)
+      const V inner = (4 * de) * get<T>(v + j, left) * (w * ((T)1 - w));
+      put<T>(da + j, get<T>(da + j, left) + inner, left);
+      put<T>(dk + j, get<T>(dk + j, left) + inner, left);
+      put<T>(dm + j, get<T>(dm + j, left) + alpha * get<T>(g + j, left), left);
+      put<T>(dv + j, get<T>(dv + j, left) + de * ((T)1 - (T)2 * w), left);
+    });
     if (screened && p.grad_scores) ((T*)p.grad_scores)[key * p.rows + r] += de;
   }
 
@@ -504,16 +497,6 @@ template <class T> void backward_rows(const Pass& p, int64_t first, int64_t rows
         std::memcpy(next, row.of(p.queries, t + 1), (size_t)n * sizeof(T));
       else
         std::memset(next, 0, (size_t)n * sizeof(T));
-      const bool to_sum = !p.lstm && row.at.before() + t == 0;  // the query is the first V s + u, not s
-      const T* given = p.grad_query_after && t + 1 == length ? (const T*)p.grad_query_after + row.at.row * n : nullptr;
-      if (to_sum) {
-        T* direct = (T*)p.grad_first + (first + r) * n;
-        std::memset(in, 0, (size_t)n * sizeof(T));
-        multiply_rows<T>(in, wide, 1, packed, wide, direct, n, n, false);
-        if (given) add<T>(direct, given, n);
-        add<T>(dh + r * n, direct, n);
-        std::memset(next, 0, (size_t)n * sizeof(T));
-      }
       std::memcpy(in, inner, (size_t)(p.gates * n) * sizeof(T));
     }
     multiply_rows<T>(joint.data(), wide, rows, packed, wide, ds.data(), n, n, false);
@@ -522,8 +505,7 @@ template <class T> void backward_rows(const Pass& p, int64_t first, int64_t rows
       const int64_t length = row.at.length();
       if (t >= length) continue;
       T *to_s = ds.data() + r * n, *to_h = t ? dh + (r - p.rows) * n : dh_before + r * n;
-      const bool to_sum = !p.lstm && row.at.before() + t == 0;
-      if (p.grad_query_after && t + 1 == length && !to_sum) add<T>(to_s, (const T*)p.grad_query_after + row.at.row * n, n);
+      if (p.grad_query_after && t + 1 == length) add<T>(to_s, (const T*)p.grad_query_after + row.at.row * n, n);
       row.undo_screening(t);
       if (row.at.before() + t) {
         row.through_read(t, to_s, to_h, queries + r * n, scratch.data(), dv);

@@ -131,8 +131,31 @@ template <class T> KREISS_INLINE typename Lanes<T>::V exp_inline(typename Lanes<
 template <class T> __attribute__((noinline)) typename Lanes<T>::V tanh_of(typename Lanes<T>::V x) {
   return tanh_inline<T>(x);
 }
-template <class T> KREISS_INLINE typename Lanes<T>::V sigmoid(typename Lanes<T>::V x) {
-  return tanh_inline<T>(x * (T)0.5) * (T)0.5 + (T)0.5;
+template <class T> constexpr T kFar = sizeof(T) == 4 ? (T)87 : (T)708;  // e^−x is a normal number up to here
+
+// e^−|x| is exact to rounding, and so is the sigmoid on both sides: 1/(1 + e) and e/(1 + e).
+template <class T> __attribute__((noinline)) typename Lanes<T>::V sigmoid_of(typename Lanes<T>::V x) {
+  typedef typename Lanes<T>::V V;
+  typedef typename Lanes<T>::I I;
+  const V zero = {};
+  const V a = x < zero ? -x : x;
+  const V y = a > kFar<T> ? splat<T>(kFar<T>) : a;  // a NaN stays a NaN
+  const T ln2_high = (T)(sizeof(T) == 4 ? 0.693145751953125 : 0.6931471803691238);
+  const T ln2_low = (T)(sizeof(T) == 4 ? 1.42860682030941723212e-6 : 1.9082149292705877e-10);
+  const I k = __builtin_convertvector(y * (T)1.4426950408889634 + (T)0.5, I);
+  const V n = __builtin_convertvector(k, V);
+  const V r = (n * ln2_high - y) + n * ln2_low;
+  V p = zero;
+  T factorial[Lanes<T>::kTerms + 1];
+  factorial[0] = 1;
+  for (int i = 1; i <= Lanes<T>::kTerms; ++i) factorial[i] = factorial[i - 1] * (T)i;
+  for (int i = Lanes<T>::kTerms; i >= 0; --i) p = p * r + (T)1 / factorial[i];
+  const I bits = ((typename Lanes<T>::Int)Lanes<T>::kBias - k) << Lanes<T>::kMantissa;
+  V scale;
+  std::memcpy(&scale, &bits, sizeof(V));  // 2^−k
+  const V e = a > kFar<T> ? zero : scale * p;
+  const V s = (x < zero ? e : splat<T>(1)) / (e + (T)1);
+  return x == x ? s : x;
 }
 
 // Lanes 2i and 2i+1, the parts of one complex number, exchanged; and their sum in both.
@@ -229,6 +252,14 @@ template <class T> KREISS_INLINE void put(T* p, typename Lanes<T>::V v, int64_t 
   else
     std::memcpy(p, &v, (size_t)count * sizeof(T));
 }
+
+// body(j, count) for every vector of a row; the count is a constant but at its end, so that most need no test of it
+template <class T, class Body> KREISS_INLINE void each_vector(int64_t n, const Body& body) {
+  int64_t j = 0;
+  for (; j + kWidth<T> <= n; j += kWidth<T>) body(j, (int64_t)kWidth<T>);
+  if (j < n) body(j, n - j);
+}
+#define KREISS_BODY [&](int64_t j, int64_t left) __attribute__((always_inline))
 
 // One number for each pair among `count` lanes: the first of every two to p, and back into both.
 template <class T> KREISS_INLINE void put_pairs(T* p, typename Lanes<T>::V v, int64_t count) {

@@ -131,7 +131,7 @@ def _stored(x: Tensor, weight: Tensor, bias: Tensor | None, like: Tensor, kind: 
     steps, batch, n = x.shape[0], x.shape[1], len(like)
     buffers: Tensors = {
         "states": expect(like.new_empty(steps, batch, n)), "macro": expect(like.new_empty(steps, batch, n)),
-        "log_sums": like.new_empty(steps, batch), "first_query": like.new_empty(batch, n),
+        "log_sums": like.new_empty(steps, batch),
         "admitted": like.new_empty(steps, batch, dtype=torch.int32),
     }  # fmt: skip
     if kind.lstm:

@@ -29,14 +29,13 @@ class Gradients:
     def __init__(self, memory: Memory, x: Tensor, weight: Tensor, wants_x: bool) -> None:
         self.memory, self.x, self.weight, self.wants_x = memory, x, weight, wants_x
         self.states, self.macro, self.past = memory.states, memory.macro, memory.past
-        self.first_rows = memory.first_rows()
         weights, kind, new = memory.weights, memory.kind, self.states.new_zeros
         _, batch, n = self.states.shape
         self.recurrent, self.query, self.key = map(torch.zeros_like, weights[:3])
         self.input_weight = torch.zeros_like(weight)
         self.inputs = torch.empty_like(x) if wants_x else None
         self.score, self.threshold, self.gate, self.bias = new(n), new(n), new(n), new(kind.gates * n)
-        self.h, self.c, self.first_query = new(batch, n), new(batch, n), new(batch, n)
+        self.h, self.c, self.query_before = new(batch, n), new(batch, n), new(batch, n)
         self.before, self.scores = new(batch, self.past, n), new(batch, self.past)
 
     def all(
@@ -50,7 +49,7 @@ class Gradients:
         relevant = self.memory.slots[1] if self.past else 0
         return (
             self.inputs, self.input_weight, self.bias, self.recurrent, self.query, self.key, self.score,
-            self.threshold, self.gate, self.h, self.c, self.first_query, self.before[:, relevant:],
+            self.threshold, self.gate, self.h, self.c, self.query_before, self.before[:, relevant:],
             self.before[:, :relevant], self.scores[:, :relevant],
         )  # fmt: skip
 
@@ -69,7 +68,7 @@ class Gradients:
             self.before[now] = to_memory.transpose(0, 1)
         for r in range(rows):
             self._sum({name: tensor[:, r] for name, tensor in room.items() if tensor.shape[1] == rows}, now.start + r)
-        self.h[now], self.c[now], self.first_query[now] = room["grad_h"][0], room["grad_c"][0], room["grad_query"][0]
+        self.h[now], self.c[now], self.query_before[now] = room["grad_h"][0], room["grad_c"][0], room["grad_query"][0]
 
     def _room(self, rows: int) -> dict[str, Tensor]:
         """The buffers of the kernel, by its names; time or keys first, then sequences."""
@@ -78,7 +77,7 @@ class Gradients:
         room = {
             "grad_states": empty(keys, rows, n), "grad_keys": zeros(keys, rows, n), "keys": empty(keys, rows, n),
             "queries": empty(steps, rows, n), "grad_h": zeros(1, rows, n), "grad_query": zeros(1, rows, n),
-            "grad_c": zeros(1, rows, n), "grad_first": zeros(1, rows, n),
+            "grad_c": zeros(1, rows, n),
         }  # fmt: skip
         if kind.lstm:
             room["inner"] = empty(steps, rows, 4 * n)
@@ -93,11 +92,8 @@ class Gradients:
         for r, row in enumerate(range(now.start, now.stop)):
             torch.mm(self.states[:, row], to_key, out=keys[self.past :, r])
             torch.mm(self.macro[:-1, row], to_query, out=queries[1:, r])
-        before, second = self.memory.kept["query_before"], self.memory.kept["first_query"]
+        before = self.memory.kept["query_before"]
         queries[0] = 0 if before is None else before[now] @ to_query
-        if self.first_rows is not None and len(queries) > 1:
-            assert second is not None
-            queries[1] = torch.where(self.first_rows[now, None], second[now] @ to_query, queries[1])
         if self.past:
             keys[: self.past] = (self.memory.stored_before(now) @ to_key).transpose(0, 1)
 
@@ -112,17 +108,12 @@ class Gradients:
         self.query.addmm_(dq[1:].mT, macro[:-1])
         if (before := memory.kept["query_before"]) is not None:
             self.query.addr_(dq[0], before[row])
-        if self.first_rows is not None and len(dq) > 1 and bool(self.first_rows[row]):  # not s, but V s + u
-            second = memory.kept["first_query"]
-            assert second is not None
-            self.query.addr_(dq[1], second[row] - macro[0])
         self.key.addmm_(dk[past:].mT, self.states[:, row])
         if past:
             self.key.addmm_(dk[:past].mT, memory.stored_before(slice(row, row + 1))[0])
         self._sum_inputs(dz, row)
         if memory.kind.nonlinearity == "modrelu":  # a threshold acts along sign(z) = sign(h)
-            signs = self.states[:, row].sign()
-            self.threshold += (dz * signs).sum(0) - room["grad_first"][0] * signs[0]
+            self.threshold += (dz * self.states[:, row].sign()).sum(0)
         if memory.learned:
             self._sum_gate(room["grad_scores"], row)
 

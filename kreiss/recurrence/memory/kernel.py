@@ -16,10 +16,10 @@ NUMBERS = ("steps", "batch", "n", "gates", "short_slots", "relevant", "past", "f
 FLAGS = ("is_double", "nonlinearity", "backward", "lstm", "rule", "block")
 POINTERS = (
     "joint", "key", "score", "threshold", "gate", "packed", "states", "gate_values", "cells", "macro", "log_sums",
-    "admitted", "first_query", "lengths", "steps_before", "h_before", "c_before", "query_before", "relevant_before",
+    "admitted", "lengths", "steps_before", "h_before", "c_before", "query_before", "relevant_before",
     "short_before", "times_before", "reads", "surprise", "scores", "times", "members", "keys", "queries",
     "grad_states", "grad_keys", "inner", "grad_scores", "grad_query_after", "grad_h", "grad_c", "grad_query",
-    "grad_first", "sums",
+    "sums",
 )  # fmt: skip
 
 Tensors = dict[str, Tensor | None]  # by their names in `struct kreiss_memory_pass`
@@ -108,25 +108,13 @@ class Memory:
         return self._last(self._there("cells")) if self.kind.lstm else None
 
     def last_query(self) -> Tensor:
-        """The query of the next step: s of the last, or the first V s + u if that was the first step of all."""
-        query, first, lengths = self._last(self.macro), self.first_rows(), self.kept["lengths"]
-        if first is None or (lengths is None and self.shape[0] > 1):
-            return query
-        only = first if lengths is None else first & (lengths == 1)
-        return torch.where(only[:, None], self._there("first_query"), query)
+        """The query of the next step: s of the last."""
+        return self._last(self.macro)
 
     def _last(self, tensor: Tensor) -> Tensor:
         """Of every sequence, the tensor (T, B, N) at its last step."""
         lengths = self.kept["lengths"]
         return tensor[-1].clone() if lengths is None else tensor[lengths - 1, torch.arange(tensor.shape[1])]
-
-    def first_rows(self) -> Tensor | None:
-        """Sequences (B,) whose second query is the first V s + u; None if there are none."""
-        if self.kind.lstm:
-            return None
-        steps = self.kept["steps_before"]
-        first = torch.ones(self.shape[1], dtype=torch.bool) if steps is None else steps == 0
-        return first if first.any() else None
 
     def stored_before(self, now: slice) -> Tensor:
         """The memory before the pass (rows, past, N) of some sequences."""

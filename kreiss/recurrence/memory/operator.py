@@ -18,14 +18,14 @@ from kreiss.recurrence.memory.gradients import Gradients
 from kreiss.recurrence.memory.kernel import Memory, Tensors
 from kreiss.recurrence.memory.parts import Candidate, Kind, Weights
 
-STORED = ("macro", "log_sums", "first_query", "admitted", "gate_values", "cells")
+STORED = ("macro", "log_sums", "admitted", "gate_values", "cells")
 FULL = -1  # in place of the code of a rule
 Gradient = tuple[
     Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
     Tensor,
 ]  # fmt: skip
 Result = tuple[
-    Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
+    Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
 ]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def _(
     cells = (new(length, batch, 4 * n), new(length, batch, n)) if lstm else (new(0), new(0))
     return (
         whole, new(batch, n) if lstm else new(0), new(batch, n), new(scores.shape, dtype=integers),
-        new(scores.shape, dtype=integers), *like, new(length, batch, n), new(length, batch), new(batch, n),
+        new(scores.shape, dtype=integers), *like, new(length, batch, n), new(length, batch),
         new(length, batch, dtype=torch.int32), *cells,
     )  # type: ignore[return-value]  # fmt: skip
 
@@ -108,14 +108,14 @@ def memory_backward_op(
     x: Tensor, weight: Tensor, recurrent: Tensor, query_weight: Tensor, key_weight: Tensor, score: Tensor,
     threshold: Tensor | None, gate: Tensor | None, h: Tensor, c: Tensor | None, query: Tensor, short: Tensor,
     relevant: Tensor, scores: Tensor, steps: Tensor, times: Tensor, lengths: Tensor | None,
-    states: Tensor, macro: Tensor, log_sums: Tensor, first_query: Tensor, admitted: Tensor, gate_values: Tensor,
+    states: Tensor, macro: Tensor, log_sums: Tensor, admitted: Tensor, gate_values: Tensor,
     cells: Tensor, code: int, lstm: bool, nonlinearity: str, mixing: float,
 ) -> Gradient:  # fmt: skip
     """Gradients of x, U, b, the weights, and h, c, query, short-term memory, relevant set and scores before."""
     weights = Weights(recurrent, query_weight, key_weight, score, threshold, gate)
     kind, slots = _parts(code, lstm, nonlinearity, mixing, short, scores, len(x))
     before = fused.Before(steps, times if code != FULL else None)
-    stored = dict(zip(STORED, (macro, log_sums, first_query, admitted, gate_values, cells), strict=True))
+    stored = dict(zip(STORED, (macro, log_sums, admitted, gate_values, cells), strict=True))
     kept: Tensors = {**fused.given_tensors([h, c, query, short, relevant], before, lengths), "states": states}
     memory = Memory(weights, kind, slots, {**kept, **{name: part for name, part in stored.items() if part.numel()}})
     found = Gradients(memory, x, weight, x.is_floating_point()).all(grad, grad_cell, grad_query)
@@ -128,7 +128,7 @@ def _(
     x: Tensor, weight: Tensor, recurrent: Tensor, query_weight: Tensor, key_weight: Tensor, score: Tensor,
     threshold: Tensor | None, gate: Tensor | None, h: Tensor, c: Tensor | None, query: Tensor, short: Tensor,
     relevant: Tensor, scores: Tensor, steps: Tensor, times: Tensor, lengths: Tensor | None,
-    states: Tensor, macro: Tensor, log_sums: Tensor, first_query: Tensor, admitted: Tensor, gate_values: Tensor,
+    states: Tensor, macro: Tensor, log_sums: Tensor, admitted: Tensor, gate_values: Tensor,
     cells: Tensor, code: int, lstm: bool, nonlinearity: str, mixing: float,
 ) -> Gradient:  # fmt: skip
     new, n, rows = score.new_empty, score.shape[0], h.shape[0]

@@ -3,8 +3,8 @@
     e_i = vᵀ tanh(V_a q + U_a m_i), α = softmax(e) over the memory, s_{t−1} = m (h_{t−1} + Σ α_i m_i), and h_t from
     (x_t, s_{t−1}) as in a network without memory (thesis, eqs. 4.4.1 and 4.4.2, and Algorithm 1 as corrected).
 
-Before the first step the memory is empty and s = h, the incoming state. The query q of a step is s of the step before;
-after the first step it is V s + U x (LSTM: s). U_a m_i is computed once, when a state is stored.
+Before the first step the memory is empty and s = h, the incoming state. The query q of a step is s of the step before.
+U_a m_i is computed once, when a state is stored.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ def _cell(u: Tensor, s: Tensor, state: Any, weights: Weights, kind: Kind) -> dic
         i, f, g, o = z.chunk(4, -1)
         c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
         return {"h": (o.sigmoid() * c.tanh()).to(z.dtype), "c": c, "query": s}  # under autocast c stays wide
-    first = (state.steps == 0).unsqueeze(-1)
-    return {"h": APPLY[kind.nonlinearity](z, weights.threshold), "query": torch.where(first, z, s)}
+    return {"h": APPLY[kind.nonlinearity](z, weights.threshold), "query": s}
 
 
 def _put(stored: Tensor, where: Tensor, new: Tensor) -> Tensor:
