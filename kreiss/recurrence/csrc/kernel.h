@@ -77,12 +77,12 @@ struct kreiss_memory_pass {
   void* scores;                // forward, in and out: (batch, relevant)
   int64_t* times;              // forward, in and out: (batch, relevant)
   int64_t* members;            // forward, out: key in every slot of the relevant set, or −1 (batch, relevant)
-  void* keys;                  // forward: room (threads, block, ρ + ν, n); backward: U_a m of every key (past + steps, rows, n)
-  void* queries;               // backward: in V_a q, out its gradient (steps, rows, n)
-  void* grad_states;           // backward: in gradient of h, out of z (LSTM: of h) (past + steps, rows, n)
-  void* grad_keys;             // backward: in 0, out gradient of U_a m (past + steps, rows, n)
-  void* inner;                 // backward, LSTM: out gradient of the gates' sums (steps, rows, 4n)
-  void* grad_scores;           // backward, learned rule: in 0, out gradient of the scores (past + steps, rows), or null
+  void* keys;                  // forward: room (threads, block, ρ + ν, n); backward: U_a m of every key (rows, past + steps, n)
+  void* queries;               // backward: in V_a q, out its gradient (rows, steps, n)
+  void* grad_states;           // backward: in gradient of h, out of z (LSTM: of h) (rows, past + steps, n)
+  void* grad_keys;             // backward: in 0, out gradient of U_a m (rows, past + steps, n)
+  void* inner;                 // backward, LSTM: out gradient of the gates' sums (rows, steps, 4n)
+  void* grad_scores;           // backward, learned rule: in 0, out gradient of the scores (rows, past + steps), or null
   const void* grad_query_after; // backward: gradient of the query after the pass (batch, n), or null
   void* grad_h;                // backward: in 0, out gradient of h_before (rows, n)
   void* grad_c;                // backward: in gradient of c after the pass, out of c_before (rows, n)

@@ -341,7 +341,8 @@ template <class T> void forward_block(const Pass& p, int64_t first, int64_t rows
 
 // ------------------------------------------------------------------------------------------------ backward
 
-// One row of the backward pass. Buffers of the pass hold the rows of one call side by side: (steps, rows, …).
+// One row of the backward pass. Buffers of the pass hold the rows of a call one behind the other, because threads would
+// otherwise fetch lines that another one writes.
 template <class T> struct Undo {
   const Pass& p;
   Row<T> at;
@@ -368,7 +369,9 @@ template <class T> struct Undo {
   }
 
   int32_t admitted(int64_t t) const { return p.admitted[t * p.batch + at.row]; }
-  T* of(void* buffer, int64_t key) const { return (T*)buffer + (key * p.rows + r) * p.n; }
+  T* of(void* buffer, int64_t key) const { return (T*)buffer + (r * (p.past + p.steps) + key) * p.n; }
+  T* query(int64_t t) const { return (T*)p.queries + (r * p.steps + t) * p.n; }
+  T* gates(int64_t t) const { return (T*)p.inner + (r * p.steps + t) * 4 * p.n; }
   const T* previous(int64_t t) const {  // h_{t−1}, or null for 0
     return t ? at.state(p.past + t - 1) : p.h_before ? (const T*)p.h_before + at.row * p.n : nullptr;
   }
@@ -397,7 +400,7 @@ template <class T> struct Undo {
       put<T>(dm + j, get<T>(dm + j, left) + alpha * get<T>(g + j, left), left);
       put<T>(dv + j, get<T>(dv + j, left) + de * ((T)1 - (T)2 * w), left);
     });
-    if (screened && p.grad_scores) ((T*)p.grad_scores)[key * p.rows + r] += de;
+    if (screened && p.grad_scores) ((T*)p.grad_scores)[r * (p.past + p.steps) + key] += de;
   }
 
   // Through s_t = m (h_{t−1} + Σ α m), from ds; da_t takes the place of V_a q
@@ -459,16 +462,47 @@ template <class T> void fold_padding(const Undo<T>& row, T* dh_before) {
     T* padding = row.of(p.grad_states, p.past + t);
     add<T>(length ? row.of(p.grad_states, p.past + length - 1) : dh_before, padding, p.n);
     std::memset(padding, 0, (size_t)p.n * sizeof(T));
-    std::memset(row.of(p.queries, t), 0, (size_t)p.n * sizeof(T));
-    if (p.lstm) std::memset((T*)p.inner + (t * p.rows + row.r) * 4 * p.n, 0, (size_t)(4 * p.n) * sizeof(T));
+    std::memset(row.query(t), 0, (size_t)p.n * sizeof(T));
+    if (p.lstm) std::memset(row.gates(t), 0, (size_t)(4 * p.n) * sizeof(T));
   }
 }
 
+// What reaches V s and V_a s of a row at step t, into `in`: through the cell, and from the query of the next step
+template <class T> void enter_step(Undo<T>& row, int64_t t, T* dc, T* in) {
+  const Pass& p = row.p;
+  const int64_t n = p.n, length = row.at.length(), key = p.past + t;
+  if (t >= length) {
+    std::memset(in, 0, (size_t)((p.gates + 1) * n) * sizeof(T));
+    return;
+  }
+  T *dh = row.of(p.grad_states, key), *inner = p.lstm ? row.gates(t) : dh, *next = in + p.gates * n;
+  if (p.grad_scores)
+    add_scaled<T>(dh, ((const T*)p.grad_scores)[row.r * (p.past + p.steps) + key], (const T*)p.gate, n);
+  through_cell<T>(p, t, row.at.row, dh, inner, dc);
+  std::memcpy(in, inner, (size_t)(p.gates * n) * sizeof(T));
+  if (t + 1 < length)
+    std::memcpy(next, row.query(t + 1), (size_t)n * sizeof(T));
+  else
+    std::memset(next, 0, (size_t)n * sizeof(T));
+}
+
+// From s of a row at step t on: to h_{t−1} and, where it attended, to everything it read
+template <class T> void leave_step(Undo<T>& row, int64_t t, T* ds, T* dh_before, T* scratch, T* dv) {
+  const Pass& p = row.p;
+  const int64_t n = p.n, length = row.at.length();
+  if (t >= length) return;
+  T* to_h = t ? row.of(p.grad_states, p.past + t - 1) : dh_before;
+  if (p.grad_query_after && t + 1 == length) add<T>(ds, (const T*)p.grad_query_after + row.at.row * n, n);
+  row.undo_screening(t);
+  if (row.at.before() + t) return row.through_read(t, ds, to_h, row.query(t), scratch, dv);
+  add<T>(to_h, ds, n);
+  std::memset(row.query(t), 0, (size_t)n * sizeof(T));
+}
+
 template <class T> void backward_rows(const Pass& p, int64_t first, int64_t rows, int64_t thread) {
-  const int64_t n = p.n, wide = (p.gates + 1) * n;
+  const int64_t n = p.n, wide = (p.gates + 1) * n, stride = (p.past + p.steps) * n;
   const T *packed = (const T*)p.packed, *packed_key = packed + packed_size<T>(wide, n);
   T *dv = (T*)p.sums + thread * n, *dh_before = (T*)p.grad_h + first * n, *dc = (T*)p.grad_c + first * n;
-  T* dq_before = (T*)p.grad_query + first * n;
   std::memset(dv, 0, (size_t)n * sizeof(T));
   std::vector<T> joint((size_t)(rows * wide)), ds((size_t)(rows * n)), scratch((size_t)(2 * n));
   std::vector<Undo<T>> undos;
@@ -478,48 +512,19 @@ template <class T> void backward_rows(const Pass& p, int64_t first, int64_t rows
     fold_padding<T>(undos.back(), dh_before + r * n);
   }
   for (int64_t t = p.steps - 1; t >= 0; --t) {
-    T *dh = (T*)p.grad_states + ((p.past + t) * p.rows + first) * n, *queries = (T*)p.queries + (t * p.rows + first) * n;
+    const int64_t key = p.past + t;
     if (t + 1 < p.steps)
-      multiply_rows<T>((const T*)p.grad_keys + ((p.past + t) * p.rows + first) * n, n, rows, packed_key, n, dh, n, n, true);
-    for (int64_t r = 0; r < rows; ++r) {
-      Undo<T>& row = undos[(size_t)r];
-      T *in = joint.data() + r * wide, *inner = p.lstm ? (T*)p.inner + (t * p.rows + first + r) * 4 * n : dh + r * n;
-      const int64_t length = row.at.length();
-      if (t >= length) {
-        std::memset(in, 0, (size_t)wide * sizeof(T));
-        continue;
-      }
-      if (p.grad_scores)
-        add_scaled<T>(dh + r * n, ((const T*)p.grad_scores)[(p.past + t) * p.rows + first + r], (const T*)p.gate, n);
-      through_cell<T>(p, t, row.at.row, dh + r * n, inner, dc + r * n);
-      T* next = in + p.gates * n;  // what reaches the query of the next step
-      if (t + 1 < length)
-        std::memcpy(next, row.of(p.queries, t + 1), (size_t)n * sizeof(T));
-      else
-        std::memset(next, 0, (size_t)n * sizeof(T));
-      std::memcpy(in, inner, (size_t)(p.gates * n) * sizeof(T));
-    }
+      multiply_rows<T>(undos[0].of(p.grad_keys, key), stride, rows, packed_key, n, undos[0].of(p.grad_states, key), stride,
+                       n, true);
+    for (int64_t r = 0; r < rows; ++r) enter_step<T>(undos[(size_t)r], t, dc + r * n, joint.data() + r * wide);
     multiply_rows<T>(joint.data(), wide, rows, packed, wide, ds.data(), n, n, false);
-    for (int64_t r = 0; r < rows; ++r) {
-      Undo<T>& row = undos[(size_t)r];
-      const int64_t length = row.at.length();
-      if (t >= length) continue;
-      T *to_s = ds.data() + r * n, *to_h = t ? dh + (r - p.rows) * n : dh_before + r * n;
-      if (p.grad_query_after && t + 1 == length) add<T>(to_s, (const T*)p.grad_query_after + row.at.row * n, n);
-      row.undo_screening(t);
-      if (row.at.before() + t) {
-        row.through_read(t, to_s, to_h, queries + r * n, scratch.data(), dv);
-      } else {
-        add<T>(to_h, to_s, n);
-        std::memset(queries + r * n, 0, (size_t)n * sizeof(T));
-      }
-    }
+    for (int64_t r = 0; r < rows; ++r)
+      leave_step<T>(undos[(size_t)r], t, ds.data() + r * n, dh_before + r * n, scratch.data(), dv);
   }
   for (int64_t r = 0; r < rows; ++r) {  // V_a q of the first step, where it attended
-    T* in = joint.data();
-    std::memset(in, 0, (size_t)(p.gates * n) * sizeof(T));
-    std::memcpy(in + p.gates * n, undos[(size_t)r].of(p.queries, 0), (size_t)n * sizeof(T));
-    multiply_rows<T>(in, wide, 1, packed, wide, dq_before + r * n, n, n, false);
+    std::memset(joint.data(), 0, (size_t)(p.gates * n) * sizeof(T));
+    std::memcpy(joint.data() + p.gates * n, undos[(size_t)r].query(0), (size_t)n * sizeof(T));
+    multiply_rows<T>(joint.data(), wide, 1, packed, wide, (T*)p.grad_query + (first + r) * n, n, n, false);
   }
 }
 

@@ -57,32 +57,31 @@ class Gradients:
         """Add the gradients of some sequences."""
         rows, memory, past = now.stop - now.start, self.memory, self.past
         room = self._room(rows)
-        room["grad_states"][:past] = 0
-        room["grad_states"][past:] = 0 if grad is None else grad[:, now]
+        room["grad_states"][:, :past] = 0
+        room["grad_states"][:, past:] = 0 if grad is None else grad[:, now].transpose(0, 1)
         if grad_cell is not None:
             room["grad_c"].copy_(grad_cell[now])
         self._project(room, now)
         self.score += memory.backward(now.start, rows, {**room, "grad_query_after": grad_query})
         if past:
-            to_memory = room["grad_states"][:past] + room["grad_keys"][:past] @ memory.weights.key
-            self.before[now] = to_memory.transpose(0, 1)
+            self.before[now] = room["grad_states"][:, :past] + room["grad_keys"][:, :past] @ memory.weights.key
         for r in range(rows):
-            self._sum({name: tensor[:, r] for name, tensor in room.items() if tensor.shape[1] == rows}, now.start + r)
-        self.h[now], self.c[now], self.query_before[now] = room["grad_h"][0], room["grad_c"][0], room["grad_query"][0]
+            self._sum({name: tensor[r] for name, tensor in room.items()}, now.start + r)
+        self.h[now], self.c[now], self.query_before[now] = room["grad_h"], room["grad_c"], room["grad_query"]
 
     def _room(self, rows: int) -> dict[str, Tensor]:
-        """The buffers of the kernel, by its names; time or keys first, then sequences."""
+        """The buffers of the kernel, by its names; sequences first."""
         steps, _, n = self.states.shape
         keys, kind, empty, zeros = self.past + steps, self.memory.kind, self.states.new_empty, self.states.new_zeros
         room = {
-            "grad_states": empty(keys, rows, n), "grad_keys": zeros(keys, rows, n), "keys": empty(keys, rows, n),
-            "queries": empty(steps, rows, n), "grad_h": zeros(1, rows, n), "grad_query": zeros(1, rows, n),
-            "grad_c": zeros(1, rows, n),
+            "grad_states": empty(rows, keys, n), "grad_keys": zeros(rows, keys, n), "keys": empty(rows, keys, n),
+            "queries": empty(rows, steps, n), "grad_h": zeros(rows, n), "grad_query": zeros(rows, n),
+            "grad_c": zeros(rows, n),
         }  # fmt: skip
         if kind.lstm:
-            room["inner"] = empty(steps, rows, 4 * n)
+            room["inner"] = empty(rows, steps, 4 * n)
         if self.memory.learned:
-            room["grad_scores"] = zeros(keys, rows)
+            room["grad_scores"] = zeros(rows, keys)
         return room
 
     def _project(self, room: dict[str, Tensor], now: slice) -> None:
@@ -90,12 +89,12 @@ class Gradients:
         to_query, to_key = self.memory.weights.query.mT, self.memory.weights.key.mT
         keys, queries = room["keys"], room["queries"]
         for r, row in enumerate(range(now.start, now.stop)):
-            torch.mm(self.states[:, row], to_key, out=keys[self.past :, r])
-            torch.mm(self.macro[:-1, row], to_query, out=queries[1:, r])
+            torch.mm(self.states[:, row], to_key, out=keys[r, self.past :])
+            torch.mm(self.macro[:-1, row], to_query, out=queries[r, 1:])
         before = self.memory.kept["query_before"]
-        queries[0] = 0 if before is None else before[now] @ to_query
+        queries[:, 0] = 0 if before is None else before[now] @ to_query
         if self.past:
-            keys[: self.past] = (self.memory.stored_before(now) @ to_key).transpose(0, 1)
+            keys[:, : self.past] = self.memory.stored_before(now) @ to_key
 
     # ------------------------------------------------------------ sums over the steps of one sequence
 
