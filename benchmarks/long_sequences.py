@@ -36,7 +36,7 @@ from torch import nn
 
 import kreiss
 from kreiss.bench.allocation import peak_bytes
-from kreiss.bench.contenders import WORKS
+from kreiss.bench.contenders import MEMORY, MEMORY_LOOP, WORKS
 from kreiss.bench.run import machine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -257,10 +257,8 @@ def _bench_part(bench: dict[str, Any]) -> str:
     works = bench["works"]
     names = sorted({name for work in works.values() for name in work["contenders"]}, key=_order(works))
     rows = [[name, *(_bench_cell(work, name) for work in works.values())] for name in names]
-    ratios = [
-        [name, *(f"{work['ratios'][name]['ratio']:.3f}" for work in works.values())]
-        for name in next(iter(works.values()))["ratios"]
-    ]
+    compared = dict.fromkeys(name for work in works.values() for name in work["ratios"])
+    ratios = [[name, *(_ratio_cell(work, name) for work in works.values())] for name in compared]
     shapes = [work["shape"] for work in works.values()]
     headings = ["", *(f"{s['name']} ({s['batch']}, {s['steps']}, {s['hidden']}, {s['inputs']})" for s in shapes)]
     note = f"{_where(bench)}; a product of 2048² runs at {bench['gflops']:.0f} GFLOP/s."
@@ -270,6 +268,11 @@ def _bench_part(bench: dict[str, Any]) -> str:
     return f"{title}{times}\n\n{_rows(['time of ours by theirs', *works], ratios)}\n\n{note}"
 
 
+def _ratio_cell(work: dict[str, Any], name: str) -> str:
+    ratio = work["ratios"].get(name)
+    return "" if ratio is None else f"{ratio['ratio']:.3f}"
+
+
 def _order(works: dict[str, Any]) -> Callable[[str], int]:
     names = list(next(iter(works.values()))["contenders"])
     return lambda name: names.index(name) if name in names else len(names)
@@ -277,8 +280,8 @@ def _order(works: dict[str, Any]) -> Callable[[str], int]:
 
 def _bench_cell(work: dict[str, Any], name: str) -> str:
     entry = work["contenders"].get(name)
-    if entry is None:
-        return "not run"
+    if entry is None:  # layers with memory have a workload of their own
+        return "" if name in MEMORY or name == MEMORY_LOOP or work["shape"].get("memory") else "not run"
     peak = entry["peak_bytes"]
     return f"{entry['ms']:.3g}" + ("" if peak is None else f" ({peak / work['state_bytes']:.2f}×)")
 

@@ -19,11 +19,15 @@ from kreiss import cli
 from kreiss.bench import roofline
 from kreiss.bench import run as bench
 from kreiss.bench.allocation import peak_bytes
-from kreiss.bench.contenders import GEOTORCH, LAYER, WORKS, GeotorchLoop, Work, contenders
+from kreiss.bench.contenders import GEOTORCH, LAYER, MEMORY, WORKS, GeotorchLoop, Work, contenders
 from kreiss.recurrence import run_plain
 
 ROOT = Path(__file__).parents[1]
-TINY = (Work("tiny", 2, 12, 4, 2, rounds=9), Work("letters", 2, 6, 4, 5, symbols=True, rounds=2))
+TINY = (
+    Work("tiny", 2, 12, 4, 2, rounds=9),
+    Work("letters", 2, 6, 4, 5, symbols=True, rounds=2),
+    Work("stored", 2, 12, 4, 2, rounds=9, memory=True),
+)
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def run(screen: StringIO, **options: Any) -> dict[str, Any]:
 
 def test_every_contender_is_timed_and_weighed_on_the_same_work(screen):
     found = run(screen)
-    assert set(found["works"]) == {"tiny", "letters"}
+    assert set(found["works"]) == {"tiny", "letters", "stored"}
     for work in TINY:
         entry = found["works"][work.name]
         assert list(entry["contenders"]) == list(contenders(work))
@@ -60,11 +64,12 @@ def test_the_last_table_names_every_comparison_and_their_ratios_are_those_of_the
     last = screen.getvalue().split("time of kreiss by theirs")[1]
     assert [name for name, _, _ in bench.SUMMARY] == [
         "layer / nn.LSTM", "layer / loop of products", "update / nn.LSTM update",
-        "GORU / nn.LSTM", "GORU / nn.GRU", "GatedNNRNN / nn.LSTM", "GatedNNRNN / nn.GRU",
+        "GORU / nn.LSTM", "GORU / nn.GRU", "GatedNNRNN / nn.LSTM", "GatedNNRNN / nn.GRU", "RelRNN / nn.LSTM",
+        "RelLSTM / nn.LSTM", "MemRNN / nn.LSTM", "MemLSTM / nn.LSTM", "RelRNN / its plain loop",
     ]  # fmt: skip
     for name, ours, theirs in bench.SUMMARY:
         assert name in last
-        entry = found["works"]["tiny"]
+        entry = found["works"]["stored" if ours in MEMORY else "tiny"]
         times = [entry["contenders"][which]["all"] for which in (ours, theirs)]
         ratios = sorted(one / other for one, other in zip(*times, strict=True))
         assert entry["ratios"][name]["ratio"] == ratios[4]  # the middle one of nine
@@ -92,6 +97,7 @@ def test_the_json_says_everything_the_numbers_depend_on(screen, tmp_path):
     assert {"processor", "cores", "threads", "system", "kernel"} <= set(again["machine"])
     assert again["works"]["letters"]["shape"] == {
         "name": "letters", "batch": 2, "steps": 6, "hidden": 4, "inputs": 5, "symbols": True, "rounds": 2, "repeats": 1,
+        "memory": False,
     }  # fmt: skip
 
 
@@ -236,4 +242,5 @@ def test_the_works_are_those_of_the_papers():
         ("psMNIST", 100, 784, 512, 1, False),
         ("PTB", 128, 150, 1024, 50, True),
         ("streaming", 1, 1000, 64, 1, False),
+        ("memory", 10, 220, 128, 10, False),
     ]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from kreiss.layers import GORU, NNRNN, ExpRNN, GatedNNRNN
+from kreiss.memory import MemLSTM, MemRNN, RelLSTM, RelRNN
 from kreiss.optim import param_groups, radius_penalty, rebase
 from kreiss.recurrence import reference_only
 from kreiss.recurrence.nonlinearity import modrelu
@@ -32,6 +33,7 @@ class Work:
     symbols: bool = False
     rounds: int = 8
     repeats: int = 1
+    memory: bool = False  # whether layers with memory run, and not the others
 
     @property
     def state_bytes(self) -> int:
@@ -44,10 +46,13 @@ WORKS = (
     Work("psMNIST", 100, 784, 512, 1, rounds=4),
     Work("PTB", 128, 150, 1024, 50, symbols=True, rounds=5),
     Work("streaming", 1, 1000, 64, 1, rounds=20, repeats=4),
+    Work("memory", 10, 220, 128, 10, rounds=20, repeats=2, memory=True),
 )
 
 LAYER, UPDATE, CONSTRAINED = "kreiss, V given", "NNRNN update", "kreiss ExpRNN"
 GEOTORCH = "geotorch cell loop"
+MEMORY = {"RelRNN": RelRNN, "RelLSTM": RelLSTM, "MemRNN": MemRNN, "MemLSTM": MemLSTM}
+MEMORY_LOOP = "RelRNN plain loop"
 GATED = {"GORU": GORU, "GatedNNRNN": GatedNNRNN}  # with their constraints, which nn.LSTM and nn.GRU do not have
 
 # contender → which of ours it is compared with; by default the layer with V given
@@ -56,7 +61,8 @@ COUNTERPART = {
     "nn.LSTM update": UPDATE,
     CONSTRAINED: CONSTRAINED,
     GEOTORCH: CONSTRAINED,
-    **{name: name for name in GATED},
+    **{name: name for name in (*GATED, *MEMORY)},
+    MEMORY_LOOP: "RelRNN",
 }
 
 
@@ -70,6 +76,13 @@ def contenders(work: Work) -> dict[str, Callable[[], None]]:
     ours = symbols if work.symbols else x
     grad = torch.randn(work.steps, work.batch, work.hidden, generator=g)
     size = (work.inputs, work.hidden)
+    if work.memory:
+        layers = {name: layer(*size, generator=g) for name, layer in MEMORY.items()}
+        return {
+            "nn.LSTM": _pass(nn.LSTM(*size), x, grad),
+            **{name: _pass(layer, x, grad) for name, layer in layers.items()},
+            MEMORY_LOOP: _plain(layers["RelRNN"], x, grad),
+        }
     frozen = NNRNN(*size, generator=g).freeze().requires_grad_(True)
     passes = {
         LAYER: _pass(frozen, ours, grad),

@@ -24,7 +24,18 @@ from rich.table import Table
 
 from kreiss.bench import roofline
 from kreiss.bench.allocation import peak_bytes
-from kreiss.bench.contenders import COUNTERPART, GATED, GEOTORCH, LAYER, UPDATE, WORKS, Work, contenders
+from kreiss.bench.contenders import (
+    COUNTERPART,
+    GATED,
+    GEOTORCH,
+    LAYER,
+    MEMORY,
+    MEMORY_LOOP,
+    UPDATE,
+    WORKS,
+    Work,
+    contenders,
+)
 from kreiss.recurrence import library
 
 LARGE = 512  # hidden units
@@ -36,6 +47,8 @@ SUMMARY = (
     ("layer / loop of products", LAYER, "loop of products"),
     ("update / nn.LSTM update", UPDATE, "nn.LSTM update"),
     *((f"{ours} / {theirs}", ours, theirs) for ours in GATED for theirs in ("nn.LSTM", "nn.GRU")),
+    *((f"{ours} / nn.LSTM", ours, "nn.LSTM") for ours in MEMORY),
+    ("RelRNN / its plain loop", "RelRNN", MEMORY_LOOP),
 )
 
 
@@ -117,7 +130,11 @@ def _ratio(measured: dict[str, dict[str, Any]], ours: str, theirs: str) -> dict[
 
 
 def _ratios(measured: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    return {name: _ratio(measured, ours, theirs) for name, ours, theirs in SUMMARY}
+    return {
+        name: _ratio(measured, ours, theirs)
+        for name, ours, theirs in SUMMARY
+        if ours in measured and theirs in measured
+    }
 
 
 def gflops(size: int = 2048, rounds: int = 5) -> float:
@@ -169,18 +186,19 @@ def _table(work: Work, measured: dict[str, dict[str, Any]], roof: float) -> Tabl
     )
     table.caption = "memory: the peak of a pass, as a multiple of its states (T·B·N)"
     for name, entry in measured.items():
-        ratio = _ratio(measured, COUNTERPART.get(name, LAYER), name)["ratio"]
+        ours = COUNTERPART.get(name, LAYER)
+        ratio = f"{_ratio(measured, ours, name)['ratio']:.3f}" if ours in measured else ""
         share = roofline.reached(work, name, entry["ms"])
         peak = entry["peak_bytes"]
         table.add_row(
             name,
             _short(entry["ms"]),
             f"{_short(entry['low'])}–{_short(entry['high'])}",
-            f"{ratio:.3f}",
+            ratio,
             "" if share is None else f"{share / roof:.0%}",
             "" if peak is None else f"{peak / work.state_bytes:.2f}×",
         )
-    if GEOTORCH not in measured:
+    if GEOTORCH not in measured and not work.memory:
         table.add_row(GEOTORCH, "not installed", "", "", "", "")
     return table
 
@@ -194,8 +212,9 @@ def _summary(works: dict[str, Any]) -> Table:
     """One row per comparison, one column per workload: our time divided by theirs, with quartiles."""
     table = _columns("time of kreiss by theirs: median of rounds, quartiles", ("", *works))
     for name, _, _ in SUMMARY:
-        ratios = [work["ratios"][name] for work in works.values()]
-        table.add_row(name, *(f"{r['ratio']:.3f}\n{r['low']:.2f}–{r['high']:.2f}" for r in ratios))
+        ratios = [work["ratios"].get(name) for work in works.values()]
+        if any(ratios):
+            table.add_row(name, *(f"{r['ratio']:.3f}\n{r['low']:.2f}–{r['high']:.2f}" if r else "" for r in ratios))
     return table
 
 
