@@ -17,6 +17,7 @@ import json
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ FIGURE = ROOT / "docs" / "figures" / "memory-growth.png"
 BATCH, HIDDEN, INPUTS = 10, 128, 10
 LENGTHS, LONG, ROUNDS = (200, 1000, 5000), 2000, 5
 WEIGHED = (200, 400, 800, 1600)
+KINDS = ("counted", "resident")
 PARTS = ("time", "memory", "long", "table")
 
 
@@ -77,13 +79,13 @@ def time_by_length(lengths: list[int], hidden: int, rounds: int) -> dict[str, An
     return {"microseconds": medians, "longest_by_shortest": growth, "rounds": rounds}
 
 
-def memory_against_length(lengths: list[int], hidden: int) -> dict[str, Any]:
+def memory_against_length(lengths: list[int], hidden: int, measured: Sequence[str] = KINDS) -> dict[str, Any]:
     """Peak of a pass as a multiple of the states T·B·N, counted by torch and resident."""
     torch.manual_seed(0)
     found: dict[str, Any] = {}
     for name, layer in layers(hidden).items():
-        for kind, resident in (("counted", False), ("resident", True)):
-            growth = memory_by_length(layer, lengths, BATCH, resident=resident)
+        for kind in measured:
+            growth = memory_by_length(layer, lengths, BATCH, resident=kind == "resident")
             found.setdefault(name, {})[kind] = {
                 "peak_bytes": dict(zip(map(str, lengths), growth.peaks, strict=True)), "exponent": growth.exponent,
             }  # fmt: skip
@@ -137,9 +139,9 @@ def _memory_table(measured: dict[str, Any] | None) -> str:
     for name, kinds in measured["layers"].items():
         cells = []
         for steps in lengths:
-            counted, resident = (kinds[kind]["peak_bytes"][steps] for kind in ("counted", "resident"))
             states = measured["state_bytes"][steps]
-            cells.append(f"{counted / states:.2f}× ({resident / states:.2f}×)")
+            peaks = [f"{kinds[kind]['peak_bytes'][steps] / states:.2f}×" for kind in KINDS if kind in kinds]
+            cells.append(peaks[0] + (f" ({peaks[1]})" if len(peaks) > 1 else ""))
         lines.append([name, *cells])
     return _rows(lines)
 
@@ -160,36 +162,35 @@ def draw(measured: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     for name, kinds in measured["layers"].items():
-        peaks = kinds["resident"]["peak_bytes"]
+        peaks = kinds.get("resident", kinds.get("counted"))["peak_bytes"]
         axes.plot([int(steps) for steps in peaks], [peak / 1e6 for peak in peaks.values()], "o-", label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("T")
-    axes.set_ylabel("peak resident memory of a training pass, MB")
+    axes.set_ylabel("peak memory of a training pass, MB")
     axes.legend()
     figure.savefig(path, dpi=150)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
-    parser.add_argument(
-        "--weighed", nargs="+", type=int, default=list(WEIGHED), help="lengths at which memory is measured"
-    )
+    parser.add_argument("--weighed", nargs="+", type=int, default=list(WEIGHED), help="lengths for memory")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS, help="of memory")
     parser.add_argument("--hidden", type=int, default=HIDDEN)
     parser.add_argument("--long", type=int, default=LONG)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--figure", type=Path, default=FIGURE)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     parts = options.parts or PARTS
     results = json.loads(options.results.read_text()) if options.results.exists() else {}
     if "time" in parts:
         results["time"] = time_by_length(options.lengths, options.hidden, options.rounds)
     if "memory" in parts:
-        results["memory"] = memory_against_length(options.weighed, options.hidden)
+        results["memory"] = memory_against_length(options.weighed, options.hidden, options.kinds)
     if "long" in parts:
         results["long"] = long_pass(options.long, options.hidden)
     if set(parts) != {"table"}:

@@ -31,7 +31,7 @@ TINY = {
     "learned_structure": "--scale smoke --seeds 1 --decays 1 --runs runs --figures figures",
     "learning_rates": "--scale smoke --networks nnrnn-1 --chunks 150 --rates 0.01 --updates 1",
     "long_sequences": "--lengths 2 4 --widths 4 --rounds 1 --compiled-at 2 3 --backend eager",
-    "memory": "--lengths 2 4 --weighed 3 6 --hidden 4 --long 5 --rounds 1",
+    "memory": "--lengths 2 4 --weighed 3 6 --hidden 4 --long 5 --rounds 1 --kinds counted --figure growth.png",
     "orthogonal_methods": "--sizes 4 6 --rounds 2 --size 6 --steps 3 --delay 2 --hidden 4 --updates 1 --seeds 1",
     "pseudospectra": "--size 6 --side 4 --sample 3 --rounds 1",
     "structured": "--sizes 4 8 16 --layers 4 --rounds 1",
