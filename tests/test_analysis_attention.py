@@ -35,7 +35,7 @@ MEMORY = {
     "relrnn": lambda **options: kreiss.RelRNN(3, 5, short=3, relevant=2, **options, **DOUBLE),
     "rellstm": lambda **options: kreiss.RelLSTM(3, 5, short=3, relevant=2, **options, **DOUBLE),
     "learned": lambda **options: kreiss.RelRNN(3, 5, short=3, relevant=2, screening="learned", **options, **DOUBLE),
-    "short only": lambda **options: kreiss.RelRNN(3, 5, short=3, relevant=0, **options, **DOUBLE),
+    "short only": lambda **options: kreiss.RelRNN(3, 5, short=3, screening="none", **options, **DOUBLE),
 }
 STEPS, BATCH = 9, 2
 

@@ -29,8 +29,8 @@ READ: dict[str, dict[str, Short]] = {
     "thesis/fig4.1": {"copy": Short("MemRNN", "copy"), "denoise": Short("MemRNN", "denoise")},
     "thesis/figB.5": {"characters": Short("MemRNN", "characters")},
     "thesis/figB.7": {"pixels": Short("MemRNN", "pixels")},
-    "thesis/figB.8": {"copy": Short("RelRNN", "copy", {"short": 10, "relevant": 0})},
-    "thesis/figB.9": {"denoise": Short("RelRNN", "denoise", {"short": 10, "relevant": 0})},
+    "thesis/figB.8": {"copy": Short("RelRNN", "copy", {"short": 10, "screening": "none"})},
+    "thesis/figB.9": {"denoise": Short("RelRNN", "denoise", {"short": 10, "screening": "none"})},
 }
 COMPARED, BY_SIZE = "thesis/fig4.2", "thesis/figB.1"
 NAMES = (*READ, COMPARED, BY_SIZE)

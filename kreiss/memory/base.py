@@ -65,7 +65,7 @@ class AttentiveLayer(RecurrentLayer):
         **options: Unpack[LayerOptions],
     ) -> None:
         self.short = None if short is None else check_size("short", short)
-        self.relevant = check_size("relevant", relevant, 0) if short is not None else 0
+        self.relevant = check_size("relevant", relevant) if short is not None else 0
         self.mixing = _positive("mixing", mixing)
         self.carry_memory = bool(carry_memory)
         self.rule = screening

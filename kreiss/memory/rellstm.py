@@ -24,7 +24,7 @@ class RelLSTM(AttentiveLayer):
 
     Args:
         short, relevant, mixing: ν, ρ and m.
-        screening: "relevance" (β), "oldest", "random", "surprise", "learned", or a `kreiss.memory.Screening`.
+        screening: "relevance" (β), "oldest", "random", "surprise", "learned", "none", or a `kreiss.memory.Screening`.
         carry_memory: whether training carries the memory from one window of a long sequence to the next.
         others: see `kreiss.layers.contract.base.RecurrentLayer`.
 

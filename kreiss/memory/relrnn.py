@@ -27,7 +27,7 @@ class RelRNN(AttentiveLayer):
 
     Args:
         short, relevant, mixing: ν, ρ and m.
-        screening: "relevance" (β), "oldest", "random", "surprise", "learned", or a `kreiss.memory.Screening`.
+        screening: "relevance" (β), "oldest", "random", "surprise", "learned", "none", or a `kreiss.memory.Screening`.
         recurrent: the set of V, such as `kreiss.Schur(n)` or its name; unconstrained by default.
         init: initialiser of V, one of those of its set.
         carry_memory: whether training carries the memory from one window of a long sequence to the next.

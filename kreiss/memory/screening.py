@@ -1,7 +1,8 @@
 """Screening rules: which states stay in memory when they leave the short-term buffer.
 
 A rule gives every leaving state a score, once. The relevant set keeps the ρ highest: while there is room every state
-enters, then one enters if its score is strictly greater than the lowest, which leaves. Scores never change afterwards.
+enters whose score is not −inf, then one enters if its score is strictly greater than the lowest, which leaves. Scores
+never change afterwards.
 
 To write another rule, derive from `Screening`; such layers run on the reference path.
 
@@ -93,6 +94,15 @@ class Learned(Screening):
         return candidate.gate
 
 
+class Nothing(Screening):
+    """−inf: nothing is kept, and attention is over the short-term memory alone (thesis, App. B, Figs 8 and 9)."""
+
+    code = 5
+
+    def score(self, candidate: Candidate) -> Tensor:
+        return torch.full_like(candidate.reads, -torch.inf)
+
+
 MASK = 2**32 - 1
 RULES: dict[str, type[Screening]] = {
     "relevance": Relevance,
@@ -100,6 +110,7 @@ RULES: dict[str, type[Screening]] = {
     "random": Random,
     "surprise": Surprise,
     "learned": Learned,
+    "none": Nothing,
 }
 
 

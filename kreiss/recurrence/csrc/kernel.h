@@ -37,7 +37,9 @@ struct kreiss_pass {
 };
 
 // Screening rules of kreiss.memory.screening
-enum { KREISS_RELEVANCE = 0, KREISS_OLDEST = 1, KREISS_RANDOM = 2, KREISS_SURPRISE = 3, KREISS_LEARNED = 4 };
+enum {
+  KREISS_RELEVANCE = 0, KREISS_OLDEST = 1, KREISS_RANDOM = 2, KREISS_SURPRISE = 3, KREISS_LEARNED = 4, KREISS_NOTHING = 5
+};
 
 // One pass of a recurrence with memory. The forward pass is over all rows of the batch; a backward pass is over `rows` of
 // them from `first_row` on, and its own buffers hold those alone. Keys are numbered: slots of the memory before the pass

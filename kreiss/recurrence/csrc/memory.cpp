@@ -206,6 +206,7 @@ template <class T> struct Reader {
     if (p.rule == KREISS_SURPRISE) return ((const T*)p.surprise)[at.row * p.short_slots + place];
     if (p.rule == KREISS_LEARNED) return dot<T>((const T*)p.gate, h, p.n);
     if (p.rule == KREISS_OLDEST) return -(T)step;
+    if (p.rule == KREISS_NOTHING) return (T)-HUGE_VAL;
     uint32_t x = (uint32_t)step * 0x9E3779B1u + (uint32_t)at.row * 0x85EBCA77u;  // kreiss.memory.screening.Random
     x = (x ^ (x >> 16)) * 0x7FEB352Du;
     x = (x ^ (x >> 15)) * 0x046CA68Bu;
@@ -217,6 +218,7 @@ template <class T> struct Reader {
     if (count < p.short_slots || !p.relevant) return -1;
     const int64_t place = count % p.short_slots, from = p.relevant + place;
     const T score = judged(place, states[(size_t)from]);
+    if (score == (T)-HUGE_VAL) return -1;
     T* scores = (T*)p.scores + at.row * p.relevant;
     int64_t slot = members;
     if (members == p.relevant) {

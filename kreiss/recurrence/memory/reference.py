@@ -211,7 +211,8 @@ def _place(state: Any, score: Tensor) -> tuple[Tensor, Tensor]:
     count = (state.times >= 0).sum(-1)
     there_is_room = count < state.times.shape[1]
     lowest, place = state.scores.detach().min(-1)
-    return torch.where(there_is_room, count, place), there_is_room | (score > lowest)  # strictly greater
+    enters = torch.where(there_is_room, score != -torch.inf, score > lowest)  # strictly greater
+    return torch.where(there_is_room, count, place), enters
 
 
 def _push(state: Any, keys: Tensor, surprise: Tensor, weights: Weights) -> tuple[Any, Tensor]:
