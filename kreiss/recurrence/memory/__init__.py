@@ -130,10 +130,10 @@ class _Lasting:
 
     def h(self) -> Tensor:
         """The last state of every sequence."""
-        return self.out[-1] if self.lengths is None else self.out[self.lengths - 1, self.rows]
+        return self.out[-1].clone() if self.lengths is None else self.out[self.lengths - 1, self.rows]
 
     def full(self) -> dict[str, Tensor]:
-        """All states and their steps."""
+        """All states and their steps; without earlier ones a view of the outputs, which saves a copy of them."""
         steps = torch.arange(len(self.out)) + self.state.steps[:, None]
         new, memory = steps, self.out.transpose(0, 1)
         if self.lengths is not None:
