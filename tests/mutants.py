@@ -110,7 +110,7 @@ MUTANTS = [
     ),
     Mutant(
         "a state enters the relevant set on an equal score",
-        "recurrence/memory/reference.py", "(score > lowest)", "(score >= lowest)",
+        "recurrence/memory/reference.py", "score > lowest)", "score >= lowest)",
         of("memory_layers", k="equal_scores"),
     ),
     Mutant(

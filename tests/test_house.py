@@ -43,7 +43,7 @@ ARROWS = {
     "relational": LAYERED | SETTINGS | {"memory", "contracts"},
     "networks": LAYERED | SETTINGS | {"memory", "contracts", "relational", "storage"},
     "analysis": LAYERED,
-    "bench": LAYERED | {"optim"},
+    "bench": LAYERED | {"memory", "optim"},
     "training": SETTINGS | {"linalg", "layers", "contracts", "networks", "optim", "storage", "tasks", "experiments"},
     "rl": SETTINGS | {"layers", "contracts", "networks", "optim", "storage", "tasks", "training"},
     "studies": SETTINGS | {"experiments", "layers", "networks", "storage", "tasks", "training"},

@@ -126,6 +126,7 @@ class Naive:
         score = {
             "relevance": lambda: beta[i],
             "oldest": lambda: -float(i),
+            "none": lambda: -np.inf,
             "random": lambda: hashed(i, self.row),
             "surprise": lambda: surprise[i],
             "learned": lambda: float(self.w["w"] @ past[i]),
@@ -134,7 +135,7 @@ class Naive:
         if self.fixed is not None:  # the same choices as before
             self.R = self.fixed[t + 1] if t + 1 < len(self.fixed) else self.R
         elif len(self.R) < self.relevant:
-            self.R = [*self.R, (i, score)]
+            self.R = [*self.R, (i, score)] if score != -np.inf else self.R
         else:
             lowest = min(range(len(self.R)), key=lambda k: self.R[k][1])
             if score > self.R[lowest][1]:
