@@ -107,13 +107,14 @@ class SAB(LSTMLayer):
         self, suffix: str, x: Tensor, state: SparseState | None, lengths: Tensor | None, keep: bool = False
     ) -> tuple[Tensor, SparseState, Any]:
         weight = getattr(self, f"weight_ih_{suffix}")
+        seen = 0 if state is None else None
         if state is None:
             like = x if x.is_floating_point() else weight
             state = empty_sparse_state(like, (x.shape[1],), self.hidden_size)
         score = getattr(self, f"attention_score_{suffix}")
         weights = SparseWeights(weight, self.recurrent_matrix(suffix), self._bias(suffix), score)
         schedule = Schedule(self.attend_every, self.top, self.truncate)
-        h, read, last, reads = run_sparse(x, weights, state, schedule, lengths, keep=keep)
+        h, read, last, reads = run_sparse(x, weights, state, schedule, lengths, seen=seen, keep=keep)
         return torch.cat([h, read], -1) if self.read_output else h, last, reads
 
     # ------------------------------------------------------------ states

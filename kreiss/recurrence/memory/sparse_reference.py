@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kreiss import derivatives
 from kreiss.recurrence.lstm import cell
@@ -64,6 +65,7 @@ def run(
     schedule: Schedule,
     lengths: Tensor | None = None,
     *,
+    seen: int | None = None,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, SparseState, Reads | None]:
     """States h and reads r (T, B, N), the last state, and with `keep` the weight of every memory at every step.
@@ -74,8 +76,11 @@ def run(
         score: w (2N,), of ĥ and then of the memories.
         state: with the batch as its first dimension.
         lengths: (B,), valid steps of each sequence.
+        seen: steps that all sequences have seen, if that is known: there is no more room than is used then.
     """
-    n, roomy = state.h.shape[-1], _with_room(state, -(-u.shape[0] // schedule.every))
+    steps = u.shape[0]  # not len(u), which would fix the length in torch.export
+    slots = -(-steps // schedule.every) if seen is None else schedule.memories(0, seen, steps)
+    n, roomy = state.h.shape[-1], _with_room(state, slots)
     first = *roomy, roomy.memory.tanh() @ score[n:]  # a plain tuple: torch's scan takes no other
     outputs, carry = unroll(_step(matrix.to(u.dtype), score, schedule, keep), u, first, lengths=lengths)
     last, (out, read, *reads) = SparseState(*carry[:-1]), outputs
@@ -84,9 +89,7 @@ def run(
 
 
 def _with_room(state: SparseState, slots: int) -> SparseState:
-    batch, _, n = state.memory.shape
-    memory = torch.cat([state.memory, state.memory.new_zeros(batch, slots, n)], 1)
-    return state._replace(memory=memory, times=torch.cat([state.times, state.times.new_full((batch, slots), -1)], 1))
+    return state._replace(memory=F.pad(state.memory, (0, 0, 0, slots)), times=F.pad(state.times, (0, slots), value=-1))
 
 
 def _trimmed(state: SparseState) -> SparseState:
