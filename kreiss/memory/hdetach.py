@@ -63,7 +63,7 @@ class HDetach(LSTMLayer):
         weight = getattr(self, f"weight_ih_{suffix}")
         if h0 is None:
             zero = (x if x.is_floating_point() else weight).new_zeros(x.shape[1], self.hidden_size)
-            h0 = zero, zero
+            h0 = zero, zero.clone()  # torch's scan takes no tensor twice
         bias, matrix = self._bias(suffix), self.recurrent_matrix(suffix)
         return run_lstm(x, weight, bias, matrix, h0, self._drawn(x.shape[0]), lengths)
 

@@ -47,7 +47,6 @@ def run_sparse(
         u, matrix = u.detach(), matrix.detach()
         weights = weights._replace(score=weights.score.detach())
         state = SparseState(*(part.detach() for part in state))
-        seen = None  # one slot is then always free: a single slot would be another graph
     state = state._replace(h=state.h.to(u.dtype), c=state.c.to(u.dtype), memory=state.memory.to(u.dtype))
     score = weights.score.to(u.dtype)
     if lengths is None and not keep and takes(u, matrix, state.memory, score) and _together(state):
