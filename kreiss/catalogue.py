@@ -75,7 +75,7 @@ MODELS: dict[str, Model] = {
 # in `parameters`: m reflections (default N − 1), s the short-term size, q = N − s, b angles (about ½ N log₂ N), r
 # rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers; the second cost is
 # that of large layers, which apply their matrix as a product of sparse factors.
-# V of memrnn and relrnn may be in any set.
+# V of memrnn and relrnn may be in any set; k of sab is `top`.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {

@@ -737,7 +737,7 @@ def as_function(layer: nn.Module) -> tuple:
 DIFFERENTIATED = (
     *("rnn", "exprnn", "exprnn-expm", "ornn", "scornn", "nnrnn", "enrnn", "svdrnn", "henaff", "goru"),
     *("scurnn", "urnn", "eurnn-structured", "complexnnrnn"),
-    *("memrnn", "relrnn", "rellstm"),
+    *("memrnn", "relrnn", "rellstm", "sab", "hdetach"),
 )
 # the gradient of a learned choice is straight-through, not the derivative: see test_memory_layers.py
 SMOOTH = [name for name in OURS if name != "relrnn-learned"]
@@ -750,7 +750,7 @@ def tiny(name: str) -> nn.Module:
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return layer
+    return layer.eval() if name == "hdetach" else layer  # in training its gradient is not the derivative
 
 
 @decompositions

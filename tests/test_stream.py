@@ -150,7 +150,8 @@ def test_what_a_stream_cannot_use_is_refused_in_a_sentence(make, error, message)
 
 
 @pytest.mark.parametrize(
-    ("name", "bidirectional"), [(name, both) for name in OURS for both in (False, True) if not (both and name in ONE_WAY)]
+    ("name", "bidirectional"),
+    [(name, both) for name in OURS for both in ([False] if name in ONE_WAY else [False, True])],
 )
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_the_final_state_and_its_gradients_are_those_of_forward(name, bidirectional, num_layers):

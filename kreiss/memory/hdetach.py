@@ -94,7 +94,7 @@ class HDetach(LSTMLayer):
                 "Pass what an earlier call returned, or init_state(batch_size)."
             )
         like = self.weight_ih_l0.new_empty(()).expand(*self._leading(batch_size), self.hidden_size)
-        check_parts(("h", "c"), hx, (like, like), {})
+        check_parts(("h", "c"), hx, (like, like), like.device)
 
     # ------------------------------------------------------------ conversion
 

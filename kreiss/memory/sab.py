@@ -11,7 +11,7 @@ from kreiss.errors import InputError, check_size
 from kreiss.layers.contract.base import LayerOptions
 from kreiss.layers.contract.checks import check_tensors_fit
 from kreiss.layers.contract.lstm import LSTMLayer
-from kreiss.layers.contract.states import check_parts
+from kreiss.layers.contract.states import check_parts, with_stored
 from kreiss.memory.record import AttentionRecord
 from kreiss.recurrence.memory.sparse import SparseWeights, run_sparse
 from kreiss.recurrence.memory.sparse_reference import Schedule, SparseState, empty_sparse_state
@@ -135,13 +135,10 @@ class SAB(LSTMLayer):
                 f"`hx` must be a SparseState, the state of this layer; got {type(hx).__name__}. "
                 "Pass the state of an earlier call, or init_state(batch_size)."
             )
-        expected = empty_sparse_state(self.weight_ih_l0.detach(), self._leading(batch_size), self.hidden_size)
-        check_parts(hx._fields, hx, expected, {"memory": -2, "times": -1})
-        if hx.memory.shape[:-1] != hx.times.shape:
-            raise InputError(
-                f"`hx.memory` and `hx.times` must hold equally many states; got {hx.memory.shape[-2]} and "
-                f"{hx.times.shape[-1]}. Pass the state of an earlier call, or init_state(batch_size)."
-            )
+        weight = self.weight_ih_l0
+        like = torch.empty(0, dtype=weight.dtype, device="meta")
+        expected = empty_sparse_state(like, self._leading(batch_size), self.hidden_size)
+        check_parts(hx._fields, hx, with_stored(expected, hx.times), weight.device)
 
     def cleared(self, state: SparseState) -> SparseState:
         """The state with the memory of the start, one zero vector: h and c stay."""
