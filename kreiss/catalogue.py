@@ -65,10 +65,10 @@ MODELS: dict[str, Model] = {
         "none, gated; reads k = ν + ρ states", "6*N*N + 4*N*I + 5*N", "6N² + 4NI + 2kN", "kerg2020"
     ),
     "sab": Model(
-        "none, gated; reads the k best past states", "4*N*N + 4*N*I + 10*N", "4N² + 4NI + kN", "ke2018"
+        "none, gated; reads k past states", "4*N*N + 4*N*I + 10*N", "4N² + 4NI + kN", "ke2018"
     ),
     "hdetach": Model(
-        "none, gated; gradient through h cut at random", "4*N*N + 4*N*I + 8*N", "4N² + 4NI", "kanuparthi2019"
+        "none, gated; h detached at random", "4*N*N + 4*N*I + 8*N", "4N² + 4NI", "kanuparthi2019"
     ),
 }  # fmt: skip
 
