@@ -64,12 +64,18 @@ MODELS: dict[str, Model] = {
     "rellstm": Model(
         "none, gated; reads k = ν + ρ states", "6*N*N + 4*N*I + 5*N", "6N² + 4NI + 2kN", "kerg2020"
     ),
+    "sab": Model(
+        "none, gated; reads k past states", "4*N*N + 4*N*I + 10*N", "4N² + 4NI + kN", "ke2018"
+    ),
+    "hdetach": Model(
+        "none, gated; h detached at random", "4*N*N + 4*N*I + 8*N", "4N² + 4NI", "kanuparthi2019"
+    ),
 }  # fmt: skip
 
 # in `parameters`: m reflections (default N − 1), s the short-term size, q = N − s, b angles (about ½ N log₂ N), r
 # rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers; the second cost is
 # that of large layers, which apply their matrix as a product of sparse factors.
-# V of memrnn and relrnn may be in any set.
+# V of memrnn and relrnn may be in any set; k of sab is `top`.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {

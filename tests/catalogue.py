@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import kreiss
 from kreiss.layers.contract.complex import ComplexLayer
+from kreiss.layers.contract.lstm import LSTMLayer
 from kreiss.memory import MEMORY_LAYERS
-from kreiss.memory.base import AttentiveLayer
 from kreiss.networks import LAYERS
 from kreiss.sets.orthogonal import METHODS
 from kreiss.sets.unitary import UNITARY_METHODS
@@ -90,10 +90,14 @@ VARIANTS: dict[str, Callable[..., Any]] = {
 # those built on our own recurrences, and not on torch's gated layers
 OURS = {name: make for name, make in VARIANTS.items() if name not in ("lstm", "gru")}
 
+# those that run in one direction only, LSTMs with another gradient, and those that run in both if asked to
+ONE_WAY = {name: make for name, make in OURS.items() if isinstance(make(1, 1), LSTMLayer)}
+TWO_WAY = {name: make for name, make in VARIANTS.items() if name not in ONE_WAY}
+
 # those of them with gates, which have a kernel of their own
 GATED = {name: make for name, make in OURS.items() if name.startswith(("goru", "gatednnrnn"))}
 
-# those that attend to their own past, whose state is not one tensor
+# those with long memory, whose state is not one tensor
 MEMORY = {name: make for name, make in OURS.items() if name.split("-")[0] in MEMORY_LAYERS}
 
 # those whose state is one tensor, as that of torch.nn.RNN
@@ -112,6 +116,10 @@ COMPLEX = {name: make for name, make in OURS.items() if issubclass(type(make(1, 
 STRUCTURED = {name: make for name, make in COMPLEX.items() if name.endswith("structured")}
 
 
+# without `init`: their gates have one initialiser
+ONE_START = {name for name in OURS if "lstm" in name} | set(ONE_WAY)
+
+
 def width(name: str, hidden: int) -> int:
     """Features of states and outputs of a layer of hidden_size=hidden."""
     return 2 * hidden if name in COMPLEX else hidden
@@ -127,6 +135,12 @@ def mostly_slow(names: Iterable[Any], *quick: Any) -> list[Any]:
     names = list(names)
     assert not set(quick) - set(names), "what is to be quick must be there"
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def in_shapes(names: Iterable[str]) -> Any:
+    """(name, num_layers, bidirectional): one layer, and two in both directions, which have every kind of cell."""
+    shapes = [(name, *shape) for name in names for shape in ((1, False), (2, name in TWO_WAY))]
+    return pytest.mark.parametrize(("name", "num_layers", "bidirectional"), shapes)
 
 
 # a short form of a drift, and the long one
@@ -153,7 +167,7 @@ def filled(state: Any) -> Any:
 
 def a_state(layer: Any, batch_size: int | None = None) -> Any:
     """A random state: any numbers will do, except in a memory, which must have come about."""
-    if isinstance(layer, AttentiveLayer):
+    if hasattr(layer, "attention"):
         lead = [] if batch_size is None else [batch_size]
         times = [*lead, 5] if layer.batch_first else [5, *lead]
         x = torch.randn(*times, layer.input_size, dtype=layer.weight_ih_l0.dtype)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import kreiss
-from catalogue import ELMAN, FREE, OURS, PLAIN_STATE, SETS, VARIANTS, units
+from catalogue import ELMAN, FREE, OURS, PLAIN_STATE, SETS, TWO_WAY, VARIANTS, units
 from kreiss import Free, InputError, Orthogonal, Schur, Stacked, cli
 from kreiss.networks import RecurrentNetwork
 from kreiss.tasks import Copy
@@ -354,7 +354,7 @@ def test_the_pair_of_an_lstm_as_state_of_a_plain_layer_is_refused(name):
         layer(torch.zeros(5, 2, 3), kreiss.LSTM(3, 4).init_state(2))
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", TWO_WAY)
 def test_a_step_of_a_bidirectional_layer_is_refused(name):
     layer = VARIANTS[name](3, 4, bidirectional=True)
     with refused(r"^`step` .* unidirectional layer; got bidirectional=True, .*\. Use forward\(\)", keeps=layer):
@@ -574,7 +574,7 @@ def test_a_free_tensor_of_another_shape_is_refused(name):
 # what is wrong → a layer whose state_dict does not fit VARIANTS[name](3, 4)
 STRANGERS = {
     "another architecture": lambda name: (kreiss.ExpRNN if name.startswith("nnrnn") else kreiss.NNRNN)(3, 4),
-    "gates": lambda name: (kreiss.GRU if name == "lstm" else kreiss.LSTM)(3, 4),
+    "gates": lambda name: (kreiss.GRU if name in ("lstm", "hdetach") else kreiss.LSTM)(3, 4),
     "input_size": lambda name: VARIANTS[name](5, 4),
     "hidden_size": lambda name: VARIANTS[name](3, 5),
     "more layers": lambda name: VARIANTS[name](3, 4, 2),
@@ -584,8 +584,10 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "in a Sequential"])
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("case", STRANGERS)
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [(case, name) for case in STRANGERS for name in (TWO_WAY if case == "two directions" else VARIANTS)],
+)
 def test_a_state_dict_that_does_not_fit_changes_nothing(name, case, nested):
     layer, stranger = VARIANTS[name](3, 4), STRANGERS[case](name)
     if nested:
@@ -663,16 +665,17 @@ def test_a_state_dict_gives_the_matrix_it_was_saved_from_or_is_refused(case):
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("given", [None, nn.Linear(3, 4), "rnn"], ids=["None", "Linear", "str"])
 def test_from_torch_refuses_what_is_not_a_recurrent_layer(name, given):
-    wanted = {"lstm": "LSTM", "gru": "GRU"}.get(name, "RNN")
+    wanted = {"lstm": "LSTM", "hdetach": "LSTM", "gru": "GRU"}.get(name, "RNN")
     make = type(VARIANTS[name](3, 4)).from_torch
     with refused(rf"must be a torch.nn.{wanted}; got {type(given).__name__}\. Pass the layer", kind=TypeError):
         make(given)
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_from_torch_refuses_a_gated_layer(name):
-    with refused(r"^`rnn` must be a torch.nn.RNN; got LSTM\. Pass", kind=TypeError):
-        type(OURS[name](3, 4)).from_torch(nn.LSTM(3, 4))
+def test_from_torch_refuses_a_layer_with_other_gates(name):
+    wanted, other = ("LSTM", nn.GRU) if name == "hdetach" else ("RNN", nn.LSTM)
+    with refused(rf"^`rnn` must be a torch.nn.{wanted}; got {other.__name__}\. Pass", kind=TypeError):
+        type(OURS[name](3, 4)).from_torch(other(3, 4))
 
 
 @pytest.mark.parametrize("layer", [kreiss.ExpRNN, kreiss.ScoRNN])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from catalogue import TWO_WAY
 from kreiss.errors import InputError
 from kreiss.networks import LAYERS
 from kreiss.settings import Config
@@ -180,12 +181,13 @@ def test_a_length_that_is_given_takes_the_place_of_the_published_one():
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_network_is_built_with_layers_directions_embedding_and_dropout(name):
-    shape = {"layers": 2, "bidirectional": True, "embedding": 3, "dropout": 0.5, "model.dtype": "float64", "hidden": 4}
+    both = name in TWO_WAY
+    shape = {"layers": 2, "bidirectional": both, "embedding": 3, "dropout": 0.5, "model.dtype": "float64", "hidden": 4}
     config = resolved({"model": name, **shape})
     task = make_task(config)
     network = make_network(config, task)
     assert network.layer.num_layers == 2
-    assert network.layer.bidirectional
+    assert network.layer.bidirectional is both
     assert network.layer.input_size == 3
     assert network.layer.dropout == network.dropout.p == 0.5
     assert network(task.train(0, 2, 0).inputs)[0].dtype.is_floating_point

@@ -433,7 +433,7 @@ def test_wrong_states_are_refused():
         layer(x, layer.init_state(3))
     with pytest.raises(ValueError, match=r"`hx.c` must be torch.float64; got torch.float32"):
         layer(x, good._replace(c=good.c.float()))
-    with pytest.raises(ValueError, match=r"must hold equally many states; got 1 and 2"):
+    with pytest.raises(ValueError, match=r"`hx.memory` must be of shape \(1, 2, 2, 4\).*got \(1, 2, 1, 4\)"):
         layer(x, good._replace(times=torch.zeros(1, 2, 2, dtype=torch.int64)))
     detaching = hdetach()
     with pytest.raises(TypeError, match=r"`hx` must be a pair of Tensors"):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from kreiss.errors import InputError, check_memory, check_name, check_size
 from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
-from kreiss.layers.contract.checks import autocast_is_on, check_tensors_fit, checked_number
+from kreiss.layers.contract.checks import check_tensors_fit, checked_number
+from kreiss.layers.contract.states import check_parts, with_stored
 from kreiss.memory.record import AttentionRecord, Stay
 from kreiss.memory.screening import Screening
 from kreiss.recurrence.memory import Kind, State, Weights, empty_state, run_memory
@@ -183,14 +184,9 @@ class AttentiveLayer(RecurrentLayer):
                 f"`hx` must be a {type(expected).__name__}, the state of this layer; got {type(hx).__name__}. "
                 "Pass the state of an earlier call, or init_state(batch_size)."
             )
-        if self.short is None and isinstance(hx.times, Tensor) and hx.times.dim():
-            stored = hx.times.shape[-1]
-            expected = expected._replace(
-                memory=expected.memory.new_empty(*leading, stored, self.hidden_size),
-                times=expected.times.new_empty(*leading, stored),
-            )
-        for name, part, like in zip(hx._fields, hx, expected, strict=True):
-            _check_part(name, part, like, weight.device)
+        if self.short is None:
+            expected = with_stored(expected, hx.times)
+        check_parts(hx._fields, hx, expected, weight.device)
 
     def cleared(self, state: State) -> State:
         """The state with an empty memory: h, and c of an LSTM, stay."""
@@ -260,21 +256,6 @@ def _positive(name: str, value: float) -> float:
     if number <= 0:
         raise InputError(f"`{name}` must be positive; got {name}={value}. Pass 0.5, or 1 for a plain sum.")
     return number
-
-
-def _check_part(name: str, part: object, like: Tensor, device: torch.device) -> None:
-    """Raise unless a part of a state is a tensor of the shape and dtype of `like`, on this device."""
-    if not isinstance(part, Tensor) or part.shape != like.shape:
-        got = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
-        raise InputError(
-            f"`hx.{name}` must be of shape {tuple(like.shape)} for this layer and input; got {got}. "
-            "Pass the state of a layer with the same configuration, or init_state(batch_size)."
-        )
-    same_sort = part.is_floating_point() == like.is_floating_point()
-    if part.dtype != like.dtype and not (same_sort and autocast_is_on(device)):
-        raise InputError(f"`hx.{name}` must be {like.dtype}; got {part.dtype}. Convert it with .to(...).")
-    if part.device != device:
-        raise InputError(f"`hx.{name}` must be on {device}; got {part.device}. Move it with .to(...).")
 
 
 def _maker(recurrent: str | Set, n: int, blocks: int) -> tuple[Callable[[], Set], str]:

@@ -63,7 +63,7 @@ class HDetach(LSTMLayer):
         weight = getattr(self, f"weight_ih_{suffix}")
         if h0 is None:
             zero = (x if x.is_floating_point() else weight).new_zeros(x.shape[1], self.hidden_size)
-            h0 = zero, zero
+            h0 = zero, zero.clone()  # torch's scan takes no tensor twice
         bias, matrix = self._bias(suffix), self.recurrent_matrix(suffix)
         return run_lstm(x, weight, bias, matrix, h0, self._drawn(x.shape[0]), lengths)
 
@@ -94,7 +94,7 @@ class HDetach(LSTMLayer):
                 "Pass what an earlier call returned, or init_state(batch_size)."
             )
         like = self.weight_ih_l0.new_empty(()).expand(*self._leading(batch_size), self.hidden_size)
-        check_parts(("h", "c"), hx, (like, like), {})
+        check_parts(("h", "c"), hx, (like, like), like.device)
 
     # ------------------------------------------------------------ conversion
 

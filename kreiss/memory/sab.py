@@ -11,7 +11,7 @@ from kreiss.errors import InputError, check_size
 from kreiss.layers.contract.base import LayerOptions
 from kreiss.layers.contract.checks import check_tensors_fit
 from kreiss.layers.contract.lstm import LSTMLayer
-from kreiss.layers.contract.states import check_parts
+from kreiss.layers.contract.states import check_parts, with_stored
 from kreiss.memory.record import AttentionRecord
 from kreiss.recurrence.memory.sparse import SparseWeights, run_sparse
 from kreiss.recurrence.memory.sparse_reference import Schedule, SparseState, empty_sparse_state
@@ -107,13 +107,14 @@ class SAB(LSTMLayer):
         self, suffix: str, x: Tensor, state: SparseState | None, lengths: Tensor | None, keep: bool = False
     ) -> tuple[Tensor, SparseState, Any]:
         weight = getattr(self, f"weight_ih_{suffix}")
+        seen = 0 if state is None else None
         if state is None:
             like = x if x.is_floating_point() else weight
             state = empty_sparse_state(like, (x.shape[1],), self.hidden_size)
         score = getattr(self, f"attention_score_{suffix}")
         weights = SparseWeights(weight, self.recurrent_matrix(suffix), self._bias(suffix), score)
         schedule = Schedule(self.attend_every, self.top, self.truncate)
-        h, read, last, reads = run_sparse(x, weights, state, schedule, lengths, keep=keep)
+        h, read, last, reads = run_sparse(x, weights, state, schedule, lengths, seen=seen, keep=keep)
         return torch.cat([h, read], -1) if self.read_output else h, last, reads
 
     # ------------------------------------------------------------ states
@@ -134,13 +135,10 @@ class SAB(LSTMLayer):
                 f"`hx` must be a SparseState, the state of this layer; got {type(hx).__name__}. "
                 "Pass the state of an earlier call, or init_state(batch_size)."
             )
-        expected = empty_sparse_state(self.weight_ih_l0.detach(), self._leading(batch_size), self.hidden_size)
-        check_parts(hx._fields, hx, expected, {"memory": -2, "times": -1})
-        if hx.memory.shape[:-1] != hx.times.shape:
-            raise InputError(
-                f"`hx.memory` and `hx.times` must hold equally many states; got {hx.memory.shape[-2]} and "
-                f"{hx.times.shape[-1]}. Pass the state of an earlier call, or init_state(batch_size)."
-            )
+        weight = self.weight_ih_l0
+        like = torch.empty(0, dtype=weight.dtype, device="meta")
+        expected = empty_sparse_state(like, self._leading(batch_size), self.hidden_size)
+        check_parts(hx._fields, hx, with_stored(expected, hx.times), weight.device)
 
     def cleared(self, state: SparseState) -> SparseState:
         """The state with the memory of the start, one zero vector: h and c stay."""

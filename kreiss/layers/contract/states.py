@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from kreiss.errors import InputError
@@ -13,25 +14,27 @@ from kreiss.layers.contract.checks import autocast_is_on
 REMEDY = "Pass the state of a layer with the same configuration, or init_state(batch_size)."
 
 
-def check_parts(names: Iterable[str], hx: Iterable[Any], expected: Iterable[Tensor], free: dict[str, int]) -> None:
-    """Raise unless every part of a state is a tensor like the expected one.
-
-    Args:
-        free: by name of a part, the dimension, counted from the last, that may be of any size.
-    """
+def check_parts(names: Iterable[str], hx: Iterable[Any], expected: Iterable[Tensor], device: torch.device) -> None:
+    """Raise unless every part of a state is a tensor of the expected shape and dtype, on this device."""
     for name, part, like in zip(names, hx, expected, strict=True):
-        shape = tuple(part.shape) if isinstance(part, Tensor) else ()
-        any_size = like.dim() + free[name] if name in free else None
-        fits = len(shape) == like.dim() and all(
-            shape[place] == size for place, size in enumerate(like.shape) if place != any_size
-        )
-        if not isinstance(part, Tensor) or not fits:
-            got = shape if isinstance(part, Tensor) else type(part).__name__
+        if not isinstance(part, Tensor) or part.shape != like.shape:
+            got = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
             raise InputError(
                 f"`hx.{name}` must be of shape {tuple(like.shape)} for this layer and input; got {got}. {REMEDY}"
             )
         same_sort = part.is_floating_point() == like.is_floating_point()
-        if part.dtype != like.dtype and not (same_sort and autocast_is_on(part.device)):
+        if part.dtype != like.dtype and not (same_sort and autocast_is_on(device)):
             raise InputError(f"`hx.{name}` must be {like.dtype}; got {part.dtype}. Convert it with .to(...).")
-        if part.device != like.device:
-            raise InputError(f"`hx.{name}` must be on {like.device}; got {part.device}. Move it with .to(...).")
+        if part.device != device:
+            raise InputError(f"`hx.{name}` must be on {device}; got {part.device}. Move it with .to(...).")
+
+
+def with_stored(expected: Any, times: Any) -> Any:
+    """The expected state with as many memories as there are times, since a memory that grows may hold any number."""
+    if not isinstance(times, Tensor) or not times.dim():
+        return expected
+    *leading, _, n = expected.memory.shape
+    stored = times.shape[-1]
+    return expected._replace(
+        memory=expected.memory.new_empty(*leading, stored, n), times=expected.times.new_empty(*leading, stored)
+    )

@@ -35,9 +35,13 @@ def run_sparse(
     schedule: Schedule,
     lengths: Tensor | None = None,
     *,
+    seen: int | None = None,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, SparseState, Reads | None]:
-    """States h and reads r (T, B, N), the last state, and with `keep` the weight of every memory at every step."""
+    """States h and reads r (T, B, N), the last state, and with `keep` the weight of every memory at every step.
+
+    Args: see `kreiss.recurrence.memory.sparse_reference.run`.
+    """
     u, matrix = inner_drive(x, weights.inputs, weights.bias), inner_rows(weights.recurrent)
     if torch.compiler.is_exporting():  # without gradients: those of a scan are unreliable
         u, matrix = u.detach(), matrix.detach()
@@ -47,7 +51,7 @@ def run_sparse(
     score = weights.score.to(u.dtype)
     if lengths is None and not keep and takes(u, matrix, state.memory, score) and _together(state):
         return _run_fast(u, matrix, score, state, schedule)
-    return run(u, matrix, score, state, schedule, lengths, keep=keep)
+    return run(u, matrix, score, state, schedule, lengths, seen=seen, keep=keep)
 
 
 def _together(state: SparseState) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kreiss import derivatives
 from kreiss.recurrence.lstm import cell
@@ -64,6 +65,7 @@ def run(
     schedule: Schedule,
     lengths: Tensor | None = None,
     *,
+    seen: int | None = None,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, SparseState, Reads | None]:
     """States h and reads r (T, B, N), the last state, and with `keep` the weight of every memory at every step.
@@ -74,26 +76,27 @@ def run(
         score: w (2N,), of ĥ and then of the memories.
         state: with the batch as its first dimension.
         lengths: (B,), valid steps of each sequence.
+        seen: steps that all sequences have seen, if that is known: the last state has no empty slots then.
     """
-    n, roomy = state.h.shape[-1], _with_room(state, -(-u.shape[0] // schedule.every))
+    steps = u.shape[0]  # not len(u), which would fix the length in torch.export
+    slots = -(-steps // schedule.every) + (schedule.top if torch.compiler.is_exporting() else 0)  # one graph for all
+    n, roomy = state.h.shape[-1], _with_room(state, slots)
     first = *roomy, roomy.memory.tanh() @ score[n:]  # a plain tuple: torch's scan takes no other
     outputs, carry = unroll(_step(matrix.to(u.dtype), score, schedule, keep), u, first, lengths=lengths)
     last, (out, read, *reads) = SparseState(*carry[:-1]), outputs
     out = settled(out, state.h, last.h, lengths, reverse=False)
-    return out, read, _trimmed(last), Reads(*reads) if keep else None
+    used = None if seen is None else schedule.memories(state.memory.shape[1], seen, steps)
+    return out, read, _trimmed(last, used), Reads(*reads) if keep else None
 
 
 def _with_room(state: SparseState, slots: int) -> SparseState:
-    batch, _, n = state.memory.shape
-    memory = torch.cat([state.memory, state.memory.new_zeros(batch, slots, n)], 1)
-    return state._replace(memory=memory, times=torch.cat([state.times, state.times.new_full((batch, slots), -1)], 1))
+    return state._replace(memory=F.pad(state.memory, (0, 0, 0, slots)), times=F.pad(state.times, (0, slots), value=-1))
 
 
-def _trimmed(state: SparseState) -> SparseState:
-    """Without slots that no sequence uses, where their number can be read."""
-    if not derivatives.ordinary() or state.times.is_meta or not len(state.times):
-        return state
-    used = int((state.times >= 0).sum(-1).max())
+def _trimmed(state: SparseState, used: int | None) -> SparseState:
+    """Without slots behind the first `used`, and those that no sequence uses, where their number can be read."""
+    if derivatives.ordinary() and not state.times.is_meta and state.times.shape[0] > 0:
+        used = int((state.times >= 0).sum(-1).max())
     return state._replace(memory=state.memory[:, :used], times=state.times[:, :used])
 
 
