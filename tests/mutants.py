@@ -110,7 +110,7 @@ MUTANTS = [
     ),
     Mutant(
         "a state enters the relevant set on an equal score",
-        "recurrence/memory/reference.py", "score > lowest)", "score >= lowest)",
+        "recurrence/memory/reference.py", "(score > lowest)", "(score >= lowest)",
         of("memory_layers", k="equal_scores"),
     ),
     Mutant(
@@ -120,7 +120,7 @@ MUTANTS = [
     ),
     Mutant(
         "a full memory may have fewer times than states",
-        "memory/base.py", "            stored = hx.times.shape[-1]", "            stored = hx.memory.shape[-2]",
+        "layers/contract/states.py", "part.shape != like.shape", "part.dim() != like.dim()",
         of("memory_layers", k="differ_in_length"),
     ),
     Mutant(

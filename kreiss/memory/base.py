@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -178,7 +179,8 @@ class AttentiveLayer(RecurrentLayer):
         if hx is None:
             return
         leading, weight = self._leading(batch_size), self.weight_ih_l0
-        expected: Any = self._empty(torch.empty(0, dtype=weight.dtype, device="meta"), leading)
+        sizes = (self.hidden_size, self.lstm, self.short, self.relevant)
+        expected: Any = (_expected if torch.compiler.is_compiling() else _remembered)(leading, weight.dtype, sizes)
         if type(hx) is not type(expected):
             raise TypeError(
                 f"`hx` must be a {type(expected).__name__}, the state of this layer; got {type(hx).__name__}. "
@@ -249,6 +251,14 @@ class AttentiveLayer(RecurrentLayer):
             [Stay(sequence=0, past=0, entered=3, left=None)]
         """
         return self.attention(input, hx, layer=layer).stays()
+
+
+def _expected(leading: tuple[int, ...], dtype: torch.dtype, sizes: tuple[int, bool, int | None, int]) -> State:
+    """An empty state without numbers, to compare others with."""
+    return empty_state(torch.empty(0, dtype=dtype, device="meta"), leading, *sizes)
+
+
+_remembered = functools.lru_cache(maxsize=64)(_expected)  # a stream would make one at every step
 
 
 def _positive(name: str, value: float) -> float:

@@ -20,6 +20,7 @@ from kreiss.recurrence.memory.parts import Candidate, Kind, Weights
 
 STORED = ("macro", "log_sums", "admitted", "gate_values", "cells")
 FULL = -1  # in place of the code of a rule
+LEARNED = 4  # KREISS_LEARNED of csrc/kernel.h
 Gradient = tuple[
     Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
     Tensor,
@@ -29,15 +30,12 @@ Result = tuple[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass
 class Coded:
     """A screening rule of the kernel, by its code."""
 
     code: int | None
-
-    @property
-    def learned(self) -> bool:
-        return self.code == 4
+    learned: bool
 
     def score(self, candidate: Candidate) -> Tensor:
         raise NotImplementedError("the kernel scores candidates of this rule")
@@ -57,7 +55,7 @@ def usable(weights: Weights, kind: Kind) -> bool:
 
 def _parts(code: int, lstm: bool, nonlinearity: str, mixing: float, short: Tensor, scores: Tensor, steps: int) -> Any:
     """The kind of cell, and ν and ρ."""
-    kind = Kind(lstm, nonlinearity, mixing, None if code == FULL else Coded(code))
+    kind = Kind(lstm, nonlinearity, mixing, None if code == FULL else Coded(code, code == LEARNED))
     return kind, (short.shape[1] + steps, 0) if code == FULL else (short.shape[1], scores.shape[1])
 
 

@@ -211,7 +211,7 @@ def _place(state: Any, score: Tensor) -> tuple[Tensor, Tensor]:
     count = (state.times >= 0).sum(-1)
     there_is_room = count < state.times.shape[1]
     lowest, place = state.scores.detach().min(-1)
-    enters = torch.where(there_is_room, score != -torch.inf, score > lowest)  # strictly greater
+    enters = (there_is_room & (score != -torch.inf)) | (~there_is_room & (score > lowest))  # strictly greater
     return torch.where(there_is_room, count, place), enters
 
 
