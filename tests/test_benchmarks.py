@@ -40,7 +40,16 @@ TINY = {
 WITHOUT_TABLE = ("training_overhead",)
 FIGURES = {"learned_structure": {"001-fig3", "000-fig5"}}
 # programs whose recorded results are one file, of which alone their table is made
-RECORDED = ("adding", "copy_task", "denoise", "eigenpair", "orthogonal_methods", "pseudospectra", "structured")
+RECORDED = (
+    "adding",
+    "copy_task",
+    "denoise",
+    "eigenpair",
+    "memory",
+    "orthogonal_methods",
+    "pseudospectra",
+    "structured",
+)
 
 
 class InThisProcess:
