@@ -55,9 +55,9 @@ class Problem:
         inputs, n = draw.choice([1, 3, 12]), draw.choice([1, 2, 5, 8, 17, 20, 33, 40])
         steps, batch = draw.randint(1, 14), draw.randint(1, 9)
         self.layer = getattr(kreiss, name)(inputs, n, dtype=dtype, **options)
-        with torch.no_grad():
+        with torch.no_grad():  # states without a bound would grow by orders of magnitude
             for parameter in self.layer.parameters():
-                parameter.mul_(draw.choice([0.5, 1.0, 1.5]))
+                parameter.mul_(draw.choice([0.5, 1.0, 1.5 if self.layer.nonlinearity == "tanh" else 1.0]))
         self.seed, self.symbols, self.inputs, self.dtype = seed, draw.random() < 0.3, inputs, dtype
         self.x = self._input(steps, batch)
         self.state = self._earlier(draw, batch) if draw.random() < 0.5 else None
@@ -111,9 +111,11 @@ def assert_paths_agree(problem: Problem, tolerance: float) -> None:
     ours = problem.results()
     with reference_only():
         expected = problem.results()
+    # rounding goes with the largest numbers: a gradient that cancels is as exact as what it is the difference of
+    numbers = [part[part.isfinite()].abs() for part in expected if part.is_floating_point()]
+    scale = max(1.0, *(float(part.max()) for part in numbers if part.numel()))
     for mine, its in zip(ours, expected, strict=True):
-        scale = its[its.isfinite()].abs().max() if its.is_floating_point() and its.isfinite().any() else 1.0
-        torch.testing.assert_close(mine, its, rtol=0, atol=tolerance * max(1.0, float(scale)), equal_nan=True)
+        torch.testing.assert_close(mine, its, rtol=0, atol=tolerance * scale, equal_nan=True)
 
 
 # ---------------------------------------------------------------- the same as the plain loop
