@@ -255,7 +255,7 @@ def _bench_part(bench: dict[str, Any]) -> str:
     if not bench:
         return title + "not run"
     works = bench["works"]
-    names = sorted({name for work in works.values() for name in work["contenders"]}, key=_order(works))
+    names = sorted(dict.fromkeys(name for work in works.values() for name in work["contenders"]), key=_order(works))
     rows = [[name, *(_bench_cell(work, name) for work in works.values())] for name in names]
     compared = dict.fromkeys(name for work in works.values() for name in work["ratios"])
     ratios = [[name, *(_ratio_cell(work, name) for work in works.values())] for name in compared]
