@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from kreiss import memory as memory
     from kreiss import networks as networks
     from kreiss import optim as optim
+    from kreiss import pooled as pooled
     from kreiss import recurrence as recurrence
+    from kreiss import relational as relational
     from kreiss import report as report
     from kreiss import sets as sets
     from kreiss import storage as storage
@@ -58,7 +60,7 @@ _NAMES = {
 _HOME = {name: room for room, names in _NAMES.items() for name in names}
 _ROOMS = (
     "analysis", "bench", "catalogue", "contracts", "errors", "experiments", "layers", "linalg", "memory", "networks",
-    "optim", "recurrence", "report", "sets", "storage", "studies", "tasks", "training",
+    "optim", "pooled", "recurrence", "relational", "report", "sets", "storage", "studies", "tasks", "training",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers see the imports above

@@ -11,11 +11,13 @@ from kreiss.contracts import Network, Sizes
 from kreiss.layers import RecurrentLayer
 from kreiss.networks.recurrent import SET_BY_NETWORK, RecurrentNetwork
 from kreiss.networks.registry import LAYERS
+from kreiss.relational import RELATIONAL
 from kreiss.settings import NetworkSettings
 
 # every network by name; the name of a layer stands for the recurrent network around it
 NETWORKS: dict[str, type[Network]] = {
     **dict.fromkeys(LAYERS, RecurrentNetwork),
+    **RELATIONAL,
 }
 
 

@@ -7,6 +7,12 @@ from kreiss.tasks.copy import Copy
 from kreiss.tasks.denoise import Denoise
 from kreiss.tasks.frames import Frames
 from kreiss.tasks.pixels import Pixels
+from kreiss.tasks.relational.comparison import Comparison
+from kreiss.tasks.relational.distribution import Distribution, DistributionOfThree
+from kreiss.tasks.relational.identity import IdentityRules, IdentityRules4
+from kreiss.tasks.relational.matching import MatchToSample, MatchToSample3
+from kreiss.tasks.relational.samedifferent import SameDifferent, SameDifferent6
+from kreiss.tasks.relational.separated import Separated
 from kreiss.tasks.selectivecopy import SelectiveCopy
 from kreiss.tasks.sequence import Sequence
 
@@ -20,6 +26,17 @@ TASKS: dict[str, type[Task]] = {
     "pixels": Pixels,
     "selectivecopy": SelectiveCopy,
     "sequence": Sequence,
+    # relations between objects
+    "samedifferent": SameDifferent,
+    "rmts": MatchToSample,
+    "dist3": DistributionOfThree,
+    "identityrules": IdentityRules,
+    "samedifferent6": SameDifferent6,
+    "rmts3": MatchToSample3,
+    "identityrules4": IdentityRules4,
+    "distn": Distribution,
+    "separated": Separated,
+    "comparison": Comparison,
 }
 
 __all__ = [
@@ -27,11 +44,21 @@ __all__ = [
     "Adding",
     "Batch",
     "Characters",
+    "Comparison",
     "Copy",
     "Denoise",
+    "Distribution",
+    "DistributionOfThree",
     "Frames",
+    "IdentityRules",
+    "IdentityRules4",
+    "MatchToSample",
+    "MatchToSample3",
     "Pixels",
+    "SameDifferent",
+    "SameDifferent6",
     "SelectiveCopy",
+    "Separated",
     "Sequence",
     "Task",
 ]

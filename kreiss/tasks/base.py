@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from torch import Tensor
 
@@ -20,7 +20,8 @@ class Batch:
     """Inputs and targets of one update or one piece of an evaluation.
 
     Args:
-        inputs: (T, B, …) with `input_shape` after time and batch; integers (T, B) below input_size for symbols.
+        inputs: (T, B, …) with `input_shape` after time and batch, or a `kreiss.pooled.Pooled` that stands for such a
+            tensor; integers (T, B) below input_size for symbols.
         targets: one answer per step (T, B, …), or per sequence (B, …) if the task has one answer at the end.
         lengths: valid steps of each sequence (B,), or None where all are.
         carries: whether the final state of the previous batch is carried into this one (truncated backpropagation).
@@ -36,7 +37,8 @@ class Task(ABC):
     """Data, loss and metrics of one problem; independent of the model.
 
     Training data are a function of (update, batch size, seed) alone, so that a run can be resumed at any update, by
-    any number of workers, with the same data. Held-out data are fixed: they do not depend on the seed of the run.
+    any number of workers, with the same data. Held-out data are fixed: they do not depend on the seed of the run,
+    unless `for_run` says so.
     """
 
     input_size: int
@@ -54,6 +56,10 @@ class Task(ABC):
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input after time and batch: (input_size,) for vectors, () for symbols, or any other."""
         return () if self.symbols else (self.input_size,)
+
+    def for_run(self, seed: int) -> Self:
+        """The task as a run with this seed sees it; by default the same for all."""
+        return self
 
     # option that may be the path of user data → names of data sets that it may be instead
     paths: ClassVar[dict[str, tuple[str, ...]]] = {}

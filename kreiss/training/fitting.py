@@ -74,7 +74,7 @@ def fit(
         known["model"] = settings_of(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
     config = resolved(*sources, names, settings or {}, more, given=known)
-    built_task = task if isinstance(task, Task) else make_task(config)
+    built_task = task.for_run(config.seed) if isinstance(task, Task) else make_task(config)
     network = (
         with_readout(model, built_task, config.seed)
         if isinstance(model, nn.Module)

@@ -11,7 +11,7 @@ from kreiss.contracts import Network
 from kreiss.errors import InputError, check_memory
 from kreiss.networks import building
 from kreiss.options import options_of
-from kreiss.recorded import NOT_PLAIN, plain
+from kreiss.recorded import NOT_PLAIN, Recorded, plain
 from kreiss.settings import Config
 from kreiss.tasks import TASKS, Task
 from kreiss.training.config import own_options
@@ -20,7 +20,7 @@ from kreiss.training.provenance import with_absolute_paths
 
 def make_task(config: Config) -> Task:
     """The task of the settings."""
-    return TASKS[config.task.name](**own_options(config.task))
+    return TASKS[config.task.name](**own_options(config.task)).for_run(config.seed)
 
 
 def make_network(config: Config, task: Task) -> Network:
@@ -31,7 +31,8 @@ def make_network(config: Config, task: Task) -> Network:
 def task_section(task: Task) -> dict[str, Any]:
     """Settings of a task passed as an object: its options, if it stores them under their own names."""
     names = [name for name, cls in TASKS.items() if cls is type(task)]
-    values = {name: plain(getattr(task, name, NOT_PLAIN)) for name in options_of(type(task))}
+    recorded = task.config if isinstance(task, Recorded) else {}
+    values = {name: recorded.get(name, plain(getattr(task, name, NOT_PLAIN))) for name in options_of(type(task))}
     return {
         "name": names[0] if names else type(task).__name__,
         **{name: value for name, value in values.items() if value is not NOT_PLAIN},

@@ -96,6 +96,7 @@ SETS: dict[str, DataSet] = {
 # in the package itself: name → what it is, licence, file
 EMBEDDED = {
     "digits": ("handwritten digits, 8×8, 1,797", "BSD-3 (scikit-learn, UCI)", "digits.csv.gz"),
+    "glyphs": ("glyphs, 32×32, 100", "Apache-2.0 (Webb et al.)", "glyphs.gz"),
     "shakespeare": ("seven plays, 936 kB", "public domain (CC BY 2.5)", "shakespeare.txt.gz"),
 }
 

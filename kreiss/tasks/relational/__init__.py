@@ -1,0 +1,1 @@
+"""Tasks about relations between objects."""
