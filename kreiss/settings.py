@@ -75,11 +75,19 @@ class RecurrentSettings(NetworkSettings):
         "glorot", description="initial values of embedding, readout and input weights"
     )
 
+    encoder: Literal["learned", "random"] = Field(
+        "learned", description="encoder of images, if inputs are images: trained, or as it was drawn"
+    )
+    normalisation: Literal["context", "none"] = Field(
+        "context", description="normalisation of encoded images over the sequence"
+    )
+
     @model_serializer(mode="wrap")
-    def _without_default_start(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """`start` is omitted at its default, so that runs recorded before it existed keep their keys."""
+    def _without_later_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Settings added later are omitted at their defaults, so that runs recorded before keep their keys."""
         written: dict[str, Any] = write(self)
-        return {name: value for name, value in written.items() if (name, value) != ("start", "glorot")}
+        later = {"start": "glorot", "encoder": "learned", "normalisation": "context"}
+        return {name: value for name, value in written.items() if later.get(name, NotImplemented) != value}
 
 
 class GivenModel(NetworkSettings):

@@ -61,5 +61,8 @@ def _around(model: nn.Module, layer: Any) -> dict[str, Any]:
     config: dict[str, Any] = model.config if isinstance(model, RecurrentNetwork) else {}
     before_readout = config.get("dropout", 0.0)
     between = layer.config.get("dropout", 0.0) if layer.num_layers > 1 else before_readout
-    known = {"embedding": config.get("embedding", 0), "start": config.get("start", "glorot")}
+    known = {
+        "embedding": config.get("embedding", 0), "start": config.get("start", "glorot"),
+        "encoder": config.get("encoder", "learned"), "normalisation": config.get("normalisation", "context"),
+    }  # fmt: skip
     return {**known, "dropout": before_readout} if between == before_readout else known

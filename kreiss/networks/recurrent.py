@@ -16,6 +16,8 @@ from kreiss.layers import RecurrentLayer
 from kreiss.layers.contract.checks import check_tensors_fit, checked_share
 from kreiss.networks.registry import LAYERS
 from kreiss.options import Option, options_of
+from kreiss.relational.base import ImageFront
+from kreiss.relational.parts import FEATURES, drawn_from
 from kreiss.settings import NetworkSettings, RecurrentSettings
 
 STARTS = ("glorot", "release")
@@ -37,6 +39,10 @@ class RecurrentNetwork(Network):
         symbols: number of symbols, if inputs are integers; 0 if they are vectors.
         embedding: size of the trained embedding of symbols; 0 leaves them one-hot.
         dropout: probability of dropping an entry of h before the readout.
+        image: (channels, height, width), if inputs are images: they are encoded, each distinct one once, and normalised
+            over the sequence, as in `kreiss.relational`, and the layer takes 128 inputs.
+        encoder: of images: "learned", or "random" for one that stays as it was drawn.
+        normalisation: of encoded images: "context" or "none".
         start: "glorot" draws the embedding from a standard normal and the readout Glorot normal; "release" draws both
             from U(−0.1, 0.1) and the layer's input weights Kaiming normal, as the nnRNN release does for characters.
         generator: for the initial values of embedding and readout.
@@ -63,11 +69,10 @@ class RecurrentNetwork(Network):
         """The layer called `settings.name`, with embedding, dropout and readout."""
         assert isinstance(settings, RecurrentSettings)
         symbols = task.input_size if task.symbols else 0
-        if len(task.input_shape) > 1:
-            raise InputError(
-                f"a recurrent layer must be given vectors or symbols; got a task whose inputs are of shape "
-                f"{task.input_shape}. Choose a network for such inputs."
-            )
+        image = _image(task)
+        front: Any = {} if image is None else {
+            "image": image, "encoder": settings.encoder, "normalisation": settings.normalisation,
+        }  # fmt: skip
         if settings.embedding and not symbols:
             raise InputError(
                 f"an embedding needs symbols; got embedding={settings.embedding} for a task whose inputs are vectors. "
@@ -77,12 +82,12 @@ class RecurrentNetwork(Network):
         if settings.layers > 1:
             options["dropout"] = settings.dropout
         layer = LAYERS[settings.name](
-            settings.embedding or task.input_size, settings.hidden, settings.layers,
+            FEATURES if image else settings.embedding or task.input_size, settings.hidden, settings.layers,
             generator=generator, **options, **(settings.model_extra or {}),
         )  # fmt: skip
         return cls(
             layer, task.output_size, answers=task.answers, symbols=symbols, embedding=settings.embedding,
-            dropout=settings.dropout, start=settings.start, generator=generator,
+            dropout=settings.dropout, start=settings.start, generator=generator, **front,
         )  # fmt: skip
 
     def __init__(
@@ -95,6 +100,9 @@ class RecurrentNetwork(Network):
         embedding: int = 0,
         dropout: float = 0.0,
         start: str = "glorot",
+        image: tuple[int, int, int] | None = None,
+        encoder: str = "learned",
+        normalisation: str = "context",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -108,6 +116,10 @@ class RecurrentNetwork(Network):
         place: Any = {"device": like.device, "dtype": like.dtype}
         check_tensors_fit([(self.symbols, check_size("embedding", embedding, 0))], **place)
         self.embedding = nn.Embedding(symbols, embedding, **place) if embedding else None
+        self.front: ImageFront | None = None
+        if image is not None:
+            with drawn_from(generator):
+                self.front = ImageFront(0, image, encoder, normalisation).to(**place)
         self.layer = layer
         self._check_layer()
         check_tensors_fit([(self.output_size, self._width())], **place)
@@ -117,9 +129,10 @@ class RecurrentNetwork(Network):
 
     def _check_layer(self) -> None:
         size = self.embedding.embedding_dim if self.embedding is not None else self.symbols or self.layer.input_size
+        size = size if self.front is None else FEATURES
         if self.layer.input_size != size:
             raise InputError(
-                f"`layer` must take inputs of size {size}, the size of the embedding or of the symbols; got "
+                f"`layer` must take inputs of size {size}, that of the embedding, symbols or encoded images; got "
                 f"input_size={self.layer.input_size}. Make the layer with input_size={size}."
             )
         if self.layer.batch_first:
@@ -173,7 +186,10 @@ class RecurrentNetwork(Network):
         return output
 
     def _vectors(self, inputs: Tensor) -> Tensor:
-        """Input of the layer: vectors, or the symbols themselves if it looks up their columns."""
+        """Input of the layer: vectors, encoded images, or the symbols themselves if it looks up their columns."""
+        if self.front is not None:
+            images: Tensor = self.front(inputs)
+            return images
         check_tensor("inputs", inputs)
         if inputs.is_floating_point() or not self.symbols:
             return inputs
@@ -225,3 +241,16 @@ class RecurrentNetwork(Network):
         frozen = super().freeze()
         frozen.layer = self.layer.freeze()
         return frozen
+
+
+def _image(task: Sizes) -> tuple[int, int, int] | None:
+    """The shape of the task's images; None for vectors and symbols."""
+    if len(task.input_shape) < 2:
+        return None
+    if len(task.input_shape) != 3:
+        raise InputError(
+            f"a recurrent layer must be given vectors, symbols or images (channels, height, width); got a task whose "
+            f"inputs are of shape {task.input_shape}. Choose a network for such inputs."
+        )
+    channels, height, width = task.input_shape
+    return channels, height, width

@@ -94,8 +94,9 @@ class ContextNorm(nn.Module):
 
 
 def _standardised(z: Tensor) -> Tensor:
-    variance, mean = torch.var_mean(z, 0, keepdim=True)
-    return (z - mean) * torch.rsqrt(variance + EPSILON)
+    centred = z - z.mean(0)
+    variance = centred.square().sum(0) / (len(z) - 1)  # torch.var is several times slower along this dimension
+    return centred * torch.rsqrt(variance + EPSILON)
 
 
 def segment_lengths(value: str | tuple[int, ...] | list[int], length: int) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ class Glyphs(Relational):
         self.split = options.get("split")
         self._choose(0 if self.split is None else check_size("split", self.split, minimum=0))
         # white first, then the colours of the public code
-        self.colours = np.concatenate([np.ones((1, 3)), np.random.RandomState(0).rand(COLOURS, 3)])
+        self.colours = np.concatenate([np.ones((1, 3)), np.random.RandomState(0).rand(COLOURS, 3)]).astype(np.float32)
 
     def for_run(self, seed: int) -> Self:
         """The same task, holding out the glyphs that the seed of a run chooses, unless `split` does."""
@@ -100,6 +100,8 @@ class Glyphs(Relational):
         return which + len(self.glyphs) * source.integers(1, COLOURS + 1, size=which.shape)
 
     def pictures(self, which: NDArray[Any]) -> NDArray[Any]:
+        if not self.colour:
+            return self.glyphs[which]
         colour, glyph = np.divmod(which, len(self.glyphs))
         return self.glyphs[glyph] * self.colours[colour][:, :, None, None]
 

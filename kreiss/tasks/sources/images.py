@@ -19,7 +19,7 @@ def read_images(images: str | Path) -> NDArray[Any]:
     """Images (K, 3, height, width) in [0, 1]: the embedded "glyphs", or those of a folder in the order of names."""
     if images == "glyphs":
         grey = np.frombuffer(data.embedded("glyphs.gz"), np.uint8).reshape(GLYPHS, 1, SIZE, SIZE)
-        return np.repeat(grey / 255.0, 3, axis=1)
+        return np.repeat(grey / np.float32(255), 3, axis=1)
     folder = Path(images)
     if not folder.is_dir():
         raise unknown_name("images", str(images), ("glyphs", "the path of a folder"))
@@ -35,7 +35,7 @@ def read_images(images: str | Path) -> NDArray[Any]:
                 f"images in `{folder}` must be of one size; got {_size(pictures[0])} in {files[0].name} and "
                 f"{_size(picture)} in {path.name}. Resize them."
             )
-    return np.stack(pictures).transpose(0, 3, 1, 2) / 255.0
+    return np.stack(pictures).transpose(0, 3, 1, 2) / np.float32(255)
 
 
 def _picture(path: Path) -> NDArray[Any]:
