@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-Part = Literal["spectrum", "memory", "transients", "attention", "gradients", "fixed-points", "all"]
+Part = Literal[
+    "spectrum", "memory", "transients", "attention", "gradients", "fixed-points", "answers", "relations", "all"
+]
 
 
 def analyze(
@@ -24,8 +26,8 @@ def analyze(
     source
         A matrix in a .npy file, a saved model, a checkpoint, or the folder of a run.
     part
-        Part of the analysis; a matrix alone has no gradients and no fixed points, and only a network that attends
-        to its past has attention.
+        Part of the analysis; a matrix alone has no gradients and no fixed points, only a network that attends to its
+        past has attention, and only one over whole sequences of objects has answers and relations.
     out
         Folder for the results; by default a new one beside the source, named after it.
     """

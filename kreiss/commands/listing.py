@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import cyclopts
+from cyclopts import Parameter
 
-from kreiss.errors import check_name, unknown_name
+from kreiss.errors import InputError, check_name, unknown_name
 
 app = cyclopts.App(name="list", help="List models, tasks, and presets: the experiments of the papers.")
 
@@ -99,13 +101,25 @@ def _list(registry: Mapping[str, type], like: str) -> int:
     return 0
 
 
-def show(name: str, *, scale: str = "paper") -> int:
+def show(
+    name: str,
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    scale: str = "paper",
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+) -> int:
     """Describe a model, a task, an experiment, one of its rows or `config`, with its options.
+
+    Of a task about objects it shows a few examples, in the terminal or as a picture in a file:
+    kreiss show dist3 --task.held_out 95 -o dist3.png
 
     Parameters
     ----------
     name
         Name from `kreiss list`, or `config` for the settings of every run.
+    settings
+        Options of a task whose examples are shown, such as --task.colour true.
+    out
+        File for the examples: .png or .svg.
     scale
         Scale of a row: paper, the published set-up, or a named difference from it.
     """
@@ -123,8 +137,28 @@ def show(name: str, *, scale: str = "paper") -> int:
     if name in NETWORKS:
         return _show_class("model", LAYERS.get(name, NETWORKS[name]), NETWORKS[name].options(name))
     if name in TASKS:
-        return _show_class("task", TASKS[name], options_of(TASKS[name]))
+        _show_class("task", TASKS[name], options_of(TASKS[name]))
+        return _show_examples(name, settings, out)
     raise unknown_name("name", name, ["config", *NETWORKS, *TASKS, *EXPERIMENTS, *names()])
+
+
+def _show_examples(name: str, settings: tuple[str, ...], out: Path | None) -> int:
+    """A few examples of a task about objects."""
+    from kreiss.commands.pictures import in_terminal, to_file
+    from kreiss.tasks.relational.base import Relational
+    from kreiss.training.config import resolved, words
+    from kreiss.training.planning import make_task
+
+    task = make_task(resolved({"task": name}, words(settings)[1]))
+    if not isinstance(task, Relational):
+        if out is not None:
+            raise InputError(f"`--out` needs a task about objects, which can be seen; got {name}. Leave it out.")
+        return 0
+    if out is not None:
+        print(f"examples: {to_file(task, out)}")
+    else:
+        print(f"\nExamples:\n{in_terminal(task)}")
+    return 0
 
 
 def _show_experiment(name: str) -> int:

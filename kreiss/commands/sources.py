@@ -46,16 +46,57 @@ def source(path: Path, part: str) -> Source:
 
 def _of_network(path: Path, name: str, part: str) -> Source:
     from kreiss.networks.saving import load
+    from kreiss.relational import RelationalNetwork
     from kreiss.report.analyses import described, of_network
     from kreiss.report.findings import MATRIX_PARTS
 
     _check_there(path)
     network = load(path)
+    if isinstance(network, RelationalNetwork):
+        return _of_relations(network, path, name, part)
     drive, why_not = drive_of(network, path)
     driven = f"driven by {drive.said}" if drive else GAUSSIAN
     about = f"{described(network, driven)} {why_not}".rstrip()
     note = "" if drive or part in MATRIX_PARTS else f"{GAUSSIAN}: {why_not}"
     return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)), note)
+
+
+def _of_relations(network: Any, path: Path, name: str, part: str) -> Source:
+    """A network over whole sequences of objects, with the task of its run."""
+    from kreiss.report.relational_findings import relational_findings
+
+    folder = _run_of(path)
+    if folder is None:
+        raise InputError(
+            f"`{path}` must be in the folder of a run, whose objects the network is shown; got a saved "
+            f"{type(network).__name__} alone. Pass a run."
+        )
+    task = _task_of(folder)
+    count = sum(parameter.numel() for parameter in network.parameters())
+    about = (
+        f"{type(network).__name__} with {count:,} parameters over sequences of {network.length} images, trained on "
+        f"{_config_of(folder).task.name}."
+    )
+    return Source(name, about, _chained(folder, part, relational_findings(network, task, part)))
+
+
+def _config_of(folder: Path) -> Any:
+    from kreiss.training.record import read_config
+
+    return read_config(folder)
+
+
+def _task_of(folder: Path) -> Any:
+    """The task of a run; an error if its data are missing or have changed."""
+    from kreiss.storage.identity import ABOUT, read_document
+    from kreiss.training.planning import make_task
+    from kreiss.training.provenance import check_same, check_there
+
+    config = _config_of(folder)
+    check_there(folder, config)
+    task = make_task(config)
+    check_same(folder, task, read_document(folder / ABOUT))
+    return task
 
 
 def _run_of(path: Path) -> Path | None:
@@ -96,24 +137,18 @@ def _history(folder: Path) -> Iterator[Finding]:
 def drive_of(network: Any, path: Path) -> tuple[Any, str]:
     """Held-out sequences of a run's task with its loss; or None, and the reason."""
     from kreiss.report.network_findings import Drive
-    from kreiss.storage.identity import ABOUT, read_document
-    from kreiss.training.planning import make_task
-    from kreiss.training.provenance import check_same, check_there
-    from kreiss.training.record import read_config
 
     folder = _run_of(path)
     if folder is None:
         return None, "A saved model has no data of its own."
-    config = read_config(folder)
+    config = _config_of(folder)
     try:
-        check_there(folder, config)
-        task = make_task(config)
-        check_same(folder, task, read_document(folder / ABOUT))
+        task = _task_of(folder)
         batch = next(iter(task.held_out("valid", SEQUENCES)))
     except (ValueError, OSError, RunError) as error:
         return None, f"The run's own data were unavailable: {error}"
-    embedding = getattr(network, "embedding", None)
-    inputs = batch.inputs if embedding is None else embedding(batch.inputs).detach()
+    enter = getattr(network, "front", None) or getattr(network, "embedding", None)  # of images, of symbols
+    inputs = batch.inputs if enter is None else enter(batch.inputs).detach()
     if len(inputs) > LONGEST:
         return None, f"The sequences of {config.task.name} are longer than {LONGEST} steps."
     network.eval()
