@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kreiss.experiments import Experiment, Published, Row, Scale
+from kreiss.networks.saving import BEST
 from kreiss.studies import worker
 from kreiss.studies.jobs import differences, keys_of
 from kreiss.studies.results import Record
@@ -170,6 +171,15 @@ def _pairs(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
         assert second.published is not None
         if together and len(lengths) == 1 and first.published.value != second.published.value:
             yield first, second
+
+
+def folder_of(line: Line, runs: Path) -> Path | None:
+    """The folder of the first run of a row whose network still exists."""
+    for run in line.runs:
+        folder = runs / str(run.get("key", ""))
+        if run.get("key") and (folder / BEST).exists():
+            return folder
+    return None
 
 
 def verdict(line: Line, comparison: Comparison) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kreiss.networks.saving import BEST
-from kreiss.report import page, tables
-from kreiss.report.comparison import Comparison, Line
+from kreiss.report import objects, page, tables
+from kreiss.report.comparison import Comparison, Line, folder_of
 from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
 from kreiss.report.style import GREY, canvas, mosaic, style
@@ -105,13 +104,14 @@ def svg(figure: Any) -> str:
 
 def _pictures(comparison: Comparison, runs: Path) -> Iterator[tuple[Any, str]]:
     """Figures, each with a sentence."""
+    yield from objects.pictures(comparison, runs)
     shown = [line for line in comparison.lines if any(run.get("curve") for run in line.runs)]
     if shown:
         metric = _curve_metric(comparison)
         sentence = f"Validation {metric} against updates, mean over seeds with a band of one standard error."
         yield curves(comparison, shown), sentence
     for line in shown:
-        folder = _folder(line, runs)
+        folder = folder_of(line, runs)
         if folder is not None and line.row.settings["model"] in STRUCTURED:
             yield structure(folder), f"What {line.row.label} learned: Schur form, sub-diagonals and angles, first seed."
 
@@ -172,15 +172,6 @@ def band(runs: Sequence[Record], metric: str) -> tuple[list[int], list[float], l
     values = [[curve[update] for curve in curves] for update in updates]
     errors = [statistics.stdev(sample) / len(sample) ** 0.5 if len(sample) > 1 else 0.0 for sample in values]
     return updates, [statistics.fmean(sample) for sample in values], errors
-
-
-def _folder(line: Line, runs: Path) -> Path | None:
-    """The folder of the first run whose network still exists."""
-    for run in line.runs:
-        folder = runs / str(run.get("key", ""))
-        if run.get("key") and (folder / BEST).exists():
-            return folder
-    return None
 
 
 def structure(folder: Path) -> Any:
