@@ -34,6 +34,7 @@ TINY = {
     "memory": "--lengths 2 4 --weighed 3 6 --hidden 4 --long 5 --rounds 1 --kinds counted --figure growth.png",
     "orthogonal_methods": "--sizes 4 6 --rounds 2 --size 6 --steps 3 --delay 2 --hidden 4 --updates 1 --seeds 1",
     "pseudospectra": "--size 6 --side 4 --sample 3 --rounds 1",
+    "relational": "--networks corelnet lstm --held-out 95 --batch 2 --rounds 1",
     "structured": "--sizes 4 8 16 --layers 4 --rounds 1",
     "training_overhead": "--rounds 1 --steps 2 --delay 2 --hidden 4 --show quiet --write",
 }
@@ -48,6 +49,7 @@ RECORDED = (
     "memory",
     "orthogonal_methods",
     "pseudospectra",
+    "relational",
     "structured",
 )
 
