@@ -40,8 +40,10 @@ class CoRelNet(RelationalNetwork):
     5.5, and 7.2 and 7.3 for diff and mix.
 
     Differs from the thesis: it flattens all of R, but the parameter counts of its Table C.3 are those of the triangle,
-    as in its public code. The mean of normalised objects is β, whatever they are: with `query="normalised"` the rule
-    of mix cannot depend on the input. `query="encoded"` takes the mean before the normalisation.
+    as in its public code. It takes the query of mix from the encoded objects (`query="encoded"`), and finds that the
+    choice of a rule is sensitive to the start. The mean of normalised objects is β, whatever they are: with
+    `query="normalised"`, the default, all sequences share one rule, whose odds start nearly even, and training finds the
+    right one.
 
     Args:
         length: T, objects in a sequence.
