@@ -42,7 +42,7 @@ class CoRelNet(RelationalNetwork):
     Differs from the thesis: it flattens all of R, but the parameter counts of its Table C.3 are those of the triangle,
     as in its public code. It takes the query of mix from the encoded objects (`query="encoded"`), and finds that the
     choice of a rule is sensitive to the start. The mean of normalised objects is β, whatever they are: with
-    `query="normalised"`, the default, all sequences share one rule, whose odds start nearly even, and training finds the
+    `query="normalised"`, the default, all sequences share one rule with nearly even odds, and training finds the
     right one.
 
     Args:
