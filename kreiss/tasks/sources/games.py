@@ -47,7 +47,7 @@ def find(folder: Path, stems: tuple[str, ...], kinds: tuple[str, ...]) -> dict[s
 def read(path: Path, answers: int) -> Recorded:
     """The cells and labels of a file."""
     images, labels = _read(path)
-    return taken_apart(images, _classes(path, labels, answers))
+    return taken_apart(images, _classes(path, labels, answers, len(images)))
 
 
 def read_left_of(path: Path) -> Recorded:
@@ -105,16 +105,16 @@ def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     return images.astype(np.uint8), labels
 
 
-def _classes(path: Path, labels: NDArray[Any], answers: int) -> NDArray[np.int64]:
+def _classes(path: Path, labels: NDArray[Any], answers: int, count: int) -> NDArray[np.int64]:
     """Labels (N,) below `answers`, from (N,), (N, 1) or one column for each answer."""
-    fits = labels.dtype.kind in "biuf" and labels.ndim in (1, 2) and labels.size
-    flat = labels.reshape(len(labels), -1) if fits else np.zeros((0, 0))
+    fits = labels.dtype.kind in "biuf" and labels.ndim in (1, 2) and len(labels) == count
+    flat = labels.reshape(count, -1) if fits else np.zeros((0, 0))
     if fits and flat.shape[1] == answers and np.isin(flat, (0, 1)).all() and (flat.sum(1) == 1).all():
         return np.asarray(flat.argmax(1), np.int64)
     if not fits or flat.shape[1] != 1 or not np.isin(flat, np.arange(answers)).all():
         raise InputError(
-            f"labels of {path} must be one number below {answers} for each image; got {labels.dtype} of shape "
-            f"{labels.shape}{_range(labels)}. Give the file as it was published."
+            f"labels of {path} must be one number below {answers} for each of {count} images; got {labels.dtype} of "
+            f"shape {labels.shape}{_range(labels)}. Give the file as it was published."
         )
     return np.asarray(flat[:, 0], np.int64)
 
