@@ -233,7 +233,7 @@ def test_left_of_is_what_the_images_of_same_and_these_turned_give(tmp_path):
 
 
 def seen(images: Any, answers: Any) -> list[Any]:
-    """What can be seen, as numbers: answer and first pixel, both cells, equal shapes, shape and colour of the darker."""
+    """What can be seen, as numbers: answer and first pixel, cells, equal shapes, shape and colour of the darker."""
     shown = games.cells_of(images)
     light = shown.max((2, 3)) @ np.array([2126, 7152, 722])
     dark, bright = np.where(light, light, light.max() + 1).argmin(1), light.argmax(1)

@@ -19,7 +19,7 @@ WEIGHTS = (0.2126, 0.7152, 0.0722)  # luminance of red, green and blue
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Cells:
     """Distinct cells (K, 3, 12, 12) in bytes, which of them is where (N, 9), and the labels (N,)."""
 
     cells: NDArray[np.uint8]
@@ -44,13 +44,13 @@ def find(folder: Path, stems: tuple[str, ...], kinds: tuple[str, ...]) -> dict[s
     return found
 
 
-def read(path: Path, answers: int) -> Recorded:
+def read(path: Path, answers: int) -> Cells:
     """The cells and labels of a file."""
     images, labels = _read(path)
     return taken_apart(images, _classes(path, labels, answers, len(images)))
 
 
-def read_left_of(path: Path) -> Recorded:
+def read_left_of(path: Path) -> Cells:
     """The game left-of, from the images of the game same: these and the same turned by 180°, if luminance differs.
 
     The label is 1 if the darker object is in a column to the left of the other's, or below it in the same column.
@@ -70,12 +70,12 @@ def read_left_of(path: Path) -> Recorded:
     return taken_apart(images[kept], labels[kept].astype(np.int64))
 
 
-def taken_apart(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Recorded:
+def taken_apart(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Cells:
     """Images (N, 36, 36, 3) as their distinct cells and which of these is where."""
     cells = np.ascontiguousarray(_cells(images).transpose(0, 1, 4, 2, 3)).reshape(-1, 3 * CELL**2)
     as_one = cells.view(np.dtype((np.void, cells.shape[1])))[:, 0]
     _, first, which = np.unique(as_one, return_index=True, return_inverse=True)
-    return Recorded(cells[first].reshape(-1, 3, CELL, CELL), which.reshape(-1, CELLS), labels)
+    return Cells(cells[first].reshape(-1, 3, CELL, CELL), which.reshape(-1, CELLS), labels)
 
 
 def _cells(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
