@@ -9,6 +9,7 @@ from kreiss.tasks.frames import Frames
 from kreiss.tasks.pixels import Pixels
 from kreiss.tasks.relational.comparison import Comparison
 from kreiss.tasks.relational.distribution import Distribution, DistributionOfThree
+from kreiss.tasks.relational.games import Game
 from kreiss.tasks.relational.identity import IdentityRules, IdentityRules4
 from kreiss.tasks.relational.matching import MatchToSample, MatchToSample3
 from kreiss.tasks.relational.samedifferent import SameDifferent, SameDifferent6
@@ -37,6 +38,7 @@ TASKS: dict[str, type[Task]] = {
     "distn": Distribution,
     "separated": Separated,
     "comparison": Comparison,
+    "game": Game,
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Distribution",
     "DistributionOfThree",
     "Frames",
+    "Game",
     "IdentityRules",
     "IdentityRules4",
     "MatchToSample",

@@ -44,7 +44,7 @@ def load(path: Path, targets: Path | None, target: str, group: str, every: bool)
     kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     check_name("format", kind, FORMATS)
     if kind == ".npz":
-        arrays = _arrays(path)
+        arrays = packed_arrays(path)
         for name in ("inputs", "targets"):
             if name not in arrays:
                 raise unknown_name(f"{path} lacks the array", name, arrays)
@@ -72,7 +72,7 @@ def _array(path: Path) -> NDArray[Any]:
     return array
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def packed_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz by name."""
     try:
         with zipfile.ZipFile(path) as packed:
