@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -12,6 +13,7 @@ from kreiss.errors import InputError
 from kreiss.recorded import PASSING
 
 NOTHING = inspect.Parameter.empty
+ENTRY = re.compile(r"^    (\w+): (.*\n(?:        .*\n)*)", re.MULTILINE)  # an argument in a docstring, after "Args:"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,16 @@ def options_of(cls: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
         elif parameter.kind is not parameter.VAR_POSITIONAL:
             options[name] = Option(hints.get(name, Any), parameter.default)
     return {name: option for name, option in options.items() if name not in (*PASSING, *without)}
+
+
+def described(cls: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of each argument, the class itself first."""
+    said: dict[str, str] = {}
+    for kind in cls.__mro__:
+        _, _, arguments = (inspect.cleandoc(kind.__doc__ or "")).partition("Args:\n")
+        for name, text in ENTRY.findall(arguments.split("\n\n")[0] + "\n"):
+            said.setdefault(name, " ".join(text.split()))
+    return said
 
 
 def typed_options(where: str, given: dict[str, Any], known: dict[str, Option]) -> dict[str, Any]:

@@ -17,10 +17,12 @@ from torch import nn
 
 import kreiss
 from kreiss import InputError
+from kreiss.options import described, options_of
 from kreiss.tasks import TASKS, Adding, Batch, Characters, Copy, Denoise, SelectiveCopy
 from kreiss.tasks.generated import Generated
 from kreiss.tasks.losses import NO_TARGET
 from kreiss.tasks.recall import delays
+from kreiss.tasks.relational.base import Relational
 from kreiss.tasks.stored import Stored
 from small_tasks import SMALL, answers, metrics, same
 
@@ -184,7 +186,14 @@ def test_a_task_keeps_its_options_by_name_and_can_be_made_again_from_them(name, 
     assert same(next(again.held_out("test", 4)), next(task.held_out("test", 4)))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [name for name, made in TASKS.items() if issubclass(made, Relational)])
+def test_every_option_of_a_task_of_objects_is_described_by_it_or_by_its_base(name):
+    said = described(TASKS[name])
+    assert set(options_of(TASKS[name])) <= set(said)
+    assert all(len(text) > 10 for text in said.values())
+
+
+@pytest.mark.parametrize("name", [name for name, made in TASKS.items() if not issubclass(made, Relational)])
 def test_every_option_of_a_task_is_plain_and_documented(name):
     made = TASKS[name]
     assert made.__name__.lower() == name

@@ -216,13 +216,15 @@ def _show_row(name: str, scale: str) -> int:
 
 
 def _show_class(section: str, cls: type, options: Mapping[str, Any]) -> int:
-    from kreiss.options import NOTHING
+    from kreiss.options import NOTHING, described
 
     print(inspect.getdoc(cls))
     print("\nSettings:")
+    own, said = cls.__doc__ or "", described(cls)
     for name, option in options.items():
         default = "" if option.default is NOTHING else f" = {option.default!r}"
-        print(f"  --{section}.{name}{default}")
+        inherited = "" if f" {name}: " in own else f"  {said.get(name, '')}"  # the rest is in the text above
+        print(f"  --{section}.{name}{default}{inherited}".rstrip())
     return 0
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 IN_TERMINAL, IN_FILE = 2, 6  # examples
 WIDTH = 12  # columns of an image in a terminal
-LINE = 78  # columns of a line
 HALVES = " ▄▀█"  # nothing, the lower half, the upper half, all of a character
 
 
@@ -24,9 +23,8 @@ def in_terminal(task: Relational) -> str:
     lines = []
     for sequence, answer in zip(images, answers, strict=True):
         rows = [_blocks(image) for image in sequence]
-        per_line = max(LINE // (WIDTH + 1), 1)
-        for start in range(0, len(rows), per_line):
-            lines += [" ".join(parts) for parts in zip(*rows[start : start + per_line], strict=True)]
+        for start in range(0, len(rows), task.across):
+            lines += [" ".join(parts) for parts in zip(*rows[start : start + task.across], strict=True)]
         lines += [f"answer {answer} of 0 to {task.output_size - 1}", ""]
     return "\n".join(lines)
 
@@ -55,14 +53,13 @@ def _examples(task: Relational, count: int) -> tuple[Any, list[int]]:
 
 def _blocks(image: Any) -> list[str]:
     """An image as lines of characters: dark is drawn, two pixels above one another to a character."""
-    grey = np.asarray(image).mean(0)
+    # glyphs are dark on white, games are bright on black: what differs from the corner is drawn
+    grey = np.abs(np.asarray(image) - np.asarray(image)[:, :1, :1]).max(0)
     side = 2 * (WIDTH // 2)
     edges = [np.linspace(0, size, side + 1).astype(int) for size in grey.shape]
     cells = np.add.reduceat(np.add.reduceat(grey, edges[0][:-1], 0), edges[1][:-1], 1)
     area = np.diff(edges[0])[:, None] * np.diff(edges[1])
-    share = cells / area
-    # glyphs are dark on white, games are bright on black: what differs from the corner is drawn
-    drawn = np.abs(share - grey[0, 0]) > 0.25
+    drawn = cells / area > 0.25
     return ["".join(HALVES[2 * upper + lower] for upper, lower in zip(*pair, strict=True)) for pair in _pairs(drawn)]
 
 

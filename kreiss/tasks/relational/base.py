@@ -49,6 +49,7 @@ class Relational(Recorded, Task):
     objects: int
     image: tuple[int, int, int]  # channels, height, width
     parts: tuple[str, ...] = (SEEN,)
+    across: int = 6  # images to a line, where they are drawn
 
     def __init__(self, *, valid_sequences: int, test_sequences: int) -> None:
         self.valid_sequences = check_size("valid_sequences", valid_sequences)
