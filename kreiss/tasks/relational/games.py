@@ -64,7 +64,7 @@ class Game(Relational):
         ('', '@hexos', '@stripes')
     """
 
-    objects, image = CELLS, (3, CELL, CELL)
+    objects, image, across = CELLS, (3, CELL, CELL), 3
     paths: ClassVar = {"path": ()}
 
     def __init__(
