@@ -92,7 +92,7 @@ RELATIONAL_MODELS: dict[str, Model] = {
     "predinet": Model("differences of chosen objects", "E + 132096*T + 8744 + 9*y", "1.4·10⁵ T", "shanahan2020"),
     "rn": Model("all pairs of objects", "E + 329728 + 257*y", "1.3·10⁵ T²", "santoro2017"),
     "ntm": Model("objects and a memory of 10 places", "E + 2373132 + 513*y", "2.4·10⁶ T", "graves2014"),
-    "mnm": Model("objects and a network as memory", "E + 346241 + 129*y", "5·10⁵ T", "munkhdalai2019"),
+    "mnm": Model("objects and a network as memory", "E + 346241 + 129*y", "5·10⁵ T + 10³ T²", "munkhdalai2019"),
     "relconvnet": Model(
         "relations within groups of three", "E + 10624 + 1024*(T*(T-1)*(T-2)//6) + 65*y", "2400T² + 200T³",
         "altabaa2024",

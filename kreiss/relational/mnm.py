@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,24 @@ from kreiss.relational.base import Front, RelationalNetwork
 from kreiss.relational.parts import FEATURES
 
 LAYERS = 3
+
+
+class Written(NamedTuple):
+    """What was added to a matrix of the memory: W = start − Σ_s error_s before_sᵀ, over the s writes so far.
+
+    A few outer products take far less time and room than a matrix for every sequence of the batch.
+    """
+
+    errors: Tensor  # (B, s, 128)
+    before: Tensor  # (B, s, 128)
+
+    def and_also(self, error: Tensor, before: Tensor) -> Written:
+        """After one more write of error and before, both (B, 128)."""
+        return Written(torch.cat([self.errors, error[:, None]], 1), torch.cat([self.before, before[:, None]], 1))
+
+    def times(self, x: Tensor) -> Tensor:
+        """Σ_s error_s (before_s · x), for x (B, 128)."""
+        return (self.errors.mT @ (self.before @ x[..., None])).squeeze(-1)
 
 
 class NeuralMemory(nn.Module):
@@ -32,31 +50,31 @@ class NeuralMemory(nn.Module):
         self.targets = nn.Linear(FEATURES, LAYERS * FEATURES)
         self.projection = nn.Linear(2 * FEATURES, FEATURES) if features else None
 
-    def start(self, batch: int) -> list[Tensor]:
-        """The matrices (B, 128, 128) before anything is written."""
-        return [self.get_buffer(f"start_{layer}").expand(batch, -1, -1) for layer in range(1, LAYERS + 1)]
+    def empty(self, batch: int) -> list[Written]:
+        """The memory of every sequence before anything is written, layer by layer."""
+        nothing = self.targets.weight.new_zeros(batch, 0, FEATURES)
+        return [Written(nothing, nothing) for _ in range(LAYERS)]
 
-    def activations(self, matrices: list[Tensor], key: Tensor) -> list[Tensor]:
+    def activations(self, held: list[Written], key: Tensor) -> list[Tensor]:
         """a₀ = key, a₁, a₂ and f(key), each (B, 128)."""
         found = [key]
-        for layer, matrix in enumerate(matrices, 1):
-            reached = (matrix @ found[-1][..., None]).squeeze(-1)
+        for layer, written in enumerate(held, 1):
+            reached = found[-1] @ self.get_buffer(f"start_{layer}").T - written.times(found[-1])
             found.append(reached.tanh() if layer < LAYERS else reached)
         return found
 
-    def written(self, matrices: list[Tensor], key: Tensor, value: Tensor, rate: Tensor) -> list[Tensor]:
-        """The matrices after `value` is written under `key`, with rate β (B, 1)."""
-        active = self.activations(matrices, key)
+    def write(self, held: list[Written], key: Tensor, value: Tensor, rate: Tensor) -> list[Written]:
+        """The memory after `value` is written under `key`, with rate β (B, 1)."""
+        active = self.activations(held, key)
         targets = self.targets(value).chunk(LAYERS, -1)
-        errors = [2 / FEATURES * (after - target) for after, target in zip(active[1:], targets, strict=True)]
         return [
-            matrix - error[..., None] * (rate * before)[:, None]
-            for matrix, error, before in zip(matrices, errors, active[:-1], strict=True)
+            written.and_also(2 / FEATURES * rate * (after - target), before)
+            for written, before, after, target in zip(held, active[:-1], active[1:], targets, strict=True)
         ]
 
-    def read(self, matrices: list[Tensor], key: Tensor) -> Tensor:
+    def read(self, held: list[Written], key: Tensor) -> Tensor:
         """What is found under `key`, (B, 128)."""
-        *_, last_hidden, value = self.activations(matrices, key)
+        *_, last_hidden, value = self.activations(held, key)
         if self.projection is None:
             return value
         projected: Tensor = self.projection(torch.cat([value, last_hidden], -1))
@@ -124,14 +142,14 @@ class MNM(RelationalNetwork):
     def decide(self, encoded: Tensor) -> Tensor:
         """Logits (B, classes)."""
         z = self.front.norm(encoded)
-        matrices = self.memory.start(z.shape[1])
+        held = self.memory.empty(z.shape[1])
         read, errors, state = torch.zeros_like(z[0]), z.new_zeros(()), None
         for seen in (*z, torch.zeros_like(z[0])):
             state = self.controller(torch.cat([seen, read], -1), state)
             rate, key, value, query = self.bound(self.heads(state[0])).chunk(4, -1)
-            matrices = self.memory.written(matrices, key, value, self.rate(rate).sigmoid())
-            errors = errors + (self.memory.activations(matrices, key)[-1] - value).square().mean()
-            read = self.memory.read(matrices, query)
+            held = self.memory.write(held, key, value, self.rate(rate).sigmoid())
+            errors = errors + (self.memory.activations(held, key)[-1] - value).square().mean()
+            read = self.memory.read(held, query)
         self._errors = errors / self.length if self.training else None
         assert state is not None
         logits: Tensor = self.readout(self.out(torch.cat([state[0], read], -1)))
