@@ -1,7 +1,10 @@
-"""The constraint, parameter count, cost and reference of every layer. Data only, no torch.
+"""The constraint, parameter count, cost and reference of every layer and network. Data only, no torch.
 
 `parameters` counts one unidirectional layer without readout, as an expression in N (hidden_size), I (input_size) and
 the options named; `cost` is that of one time step, and that of forming the matrix once per pass.
+
+Of a network over sequences of objects, `constraint` is what it decides from, `parameters` counts all of it, in E
+(encoder and normalisation), T (objects), y (classes) and n (`hidden`), and `cost` is that of a sequence after encoding.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from typing import NamedTuple
 
 
 class Model(NamedTuple):
-    """What `kreiss list models` shows of a layer."""
+    """What `kreiss list models` shows of a layer or network."""
 
     constraint: str
     parameters: str
@@ -76,6 +79,28 @@ MODELS: dict[str, Model] = {
 # rotations (½ N per layer, by default two layers and N − 1). N complex units are 2N real numbers; the second cost is
 # that of large layers, which apply their matrix as a product of sparse factors.
 # V of memrnn and relrnn may be in any set; k of sab is `top`.
+
+RELATIONAL_MODELS: dict[str, Model] = {
+    "corelnet": Model(
+        "similarities alone", "E + n*(T*(T+1)//2 + 1) + (n + 1)*y", "128T² + nT²/2", "kerg2022relational"
+    ),
+    "corelnet-t": Model(
+        "similarities alone, attended to", "E + 8*T + 22456 + 257*y", "136T² + 9·10³ T", "kerg2022relational"
+    ),
+    "esbn": Model("keys of similar earlier objects", "E + 1710851 + 513*y", "200T² + 1.7·10⁶ T", "webb2021"),
+    "transformer": Model("objects that attend to others", "E + 231552 + 257*y", "256T² + 2·10⁵ T", "vaswani2017"),
+    "predinet": Model("differences of chosen objects", "E + 132096*T + 8744 + 9*y", "1.4·10⁵ T", "shanahan2020"),
+    "rn": Model("all pairs of objects", "E + 329728 + 257*y", "1.3·10⁵ T²", "santoro2017"),
+    "ntm": Model("objects and a memory of 10 places", "E + 2373132 + 513*y", "2.4·10⁶ T", "graves2014"),
+    "mnm": Model("objects and a network as memory", "E + 346241 + 129*y", "5·10⁵ T + 10³ T²", "munkhdalai2019"),
+    "relconvnet": Model(
+        "relations within groups of three", "E + 10624 + 1024*(T*(T-1)*(T-2)//6) + 65*y", "2400T² + 200T³",
+        "altabaa2024",
+    ),
+}  # fmt: skip
+
+# E is 198,880 for images of 3 × 32 × 32 and 76,000 for 3 × 12 × 12; n is 256. Two objects are one group for relconvnet,
+# with E + 10368 + 65y parameters.
 
 REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
     "elman1990": ("article", {
@@ -199,6 +224,56 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
         "author": "Gu, Albert and Dao, Tri",
         "title": "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
         "journal": "arXiv preprint arXiv:2312.00752", "year": "2023",
+    }),
+    "webb2020": ("inproceedings", {
+        "author": "Webb, Taylor W. and Dulberg, Zachary and Frankland, Steven M. and Petrov, Alexander A. and "
+                  "O'Reilly, Randall C. and Cohen, Jonathan D.",
+        "title": "Learning Representations that Support Extrapolation",
+        "booktitle": "International Conference on Machine Learning", "year": "2020",
+    }),
+    "webb2021": ("inproceedings", {
+        "author": "Webb, Taylor W. and Sinha, Ishan and Cohen, Jonathan D.",
+        "title": "Emergent Symbols through Binding in External Memory",
+        "booktitle": "International Conference on Learning Representations", "year": "2021",
+    }),
+    "kerg2022relational": ("article", {
+        "author": "Kerg, Giancarlo and Mittal, Sarthak and Rolnick, David and Bengio, Yoshua and Richards, Blake and "
+                  "Lajoie, Guillaume",
+        "title": "On Neural Architecture Inductive Biases for Relational Tasks",
+        "journal": "arXiv preprint arXiv:2206.05056", "year": "2022",
+    }),
+    "shanahan2020": ("inproceedings", {
+        "author": "Shanahan, Murray and Nikiforou, Kyriacos and Creswell, Antonia and Kaplanis, Christos and Barrett, "
+                  "David and Garnelo, Marta",
+        "title": "An Explicitly Relational Neural Network Architecture",
+        "booktitle": "International Conference on Machine Learning", "year": "2020",
+    }),
+    "santoro2017": ("inproceedings", {
+        "author": "Santoro, Adam and Raposo, David and Barrett, David G. T. and Malinowski, Mateusz and Pascanu, "
+                  "Razvan and Battaglia, Peter and Lillicrap, Timothy",
+        "title": "A Simple Neural Network Module for Relational Reasoning",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2017",
+    }),
+    "vaswani2017": ("inproceedings", {
+        "author": "Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion and Gomez, "
+                  "Aidan N. and Kaiser, {\\L}ukasz and Polosukhin, Illia",
+        "title": "Attention is All you Need",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2017",
+    }),
+    "graves2014": ("article", {
+        "author": "Graves, Alex and Wayne, Greg and Danihelka, Ivo",
+        "title": "Neural {T}uring Machines",
+        "journal": "arXiv preprint arXiv:1410.5401", "year": "2014",
+    }),
+    "munkhdalai2019": ("inproceedings", {
+        "author": "Munkhdalai, Tsendsuren and Sordoni, Alessandro and Wang, Tong and Trischler, Adam",
+        "title": "Metalearned Neural Memory",
+        "booktitle": "Advances in Neural Information Processing Systems", "year": "2019",
+    }),
+    "altabaa2024": ("article", {
+        "author": "Altabaa, Awni and Lafferty, John",
+        "title": "Learning Hierarchical Relational Representations through Relational Convolutions",
+        "journal": "Transactions on Machine Learning Research", "year": "2024",
     }),
 }  # fmt: skip
 

@@ -169,13 +169,14 @@ def cite(model: str) -> int:
     """
     import difflib
 
-    from kreiss.catalogue import MODELS, bibtex
+    from kreiss.catalogue import MODELS, RELATIONAL_MODELS, bibtex
 
-    if model not in MODELS:
-        close = difflib.get_close_matches(model, MODELS, n=1)
+    known = MODELS | RELATIONAL_MODELS
+    if model not in known:
+        close = difflib.get_close_matches(model, known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise InputError(f"unknown model {model!r}.{hint} `kreiss list models` shows all.")
-    print(bibtex(MODELS[model].reference))
+    print(bibtex(known[model].reference))
     return 0
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import kreiss
 from catalogue import GATED, VARIANTS, many_steps, width
 from kreiss import cli, linalg
-from kreiss.catalogue import MODELS, REFERENCES, bibtex, short, shown
+from kreiss.catalogue import MODELS, REFERENCES, RELATIONAL_MODELS, bibtex, short, shown
 from kreiss.networks import LAYERS, NETWORKS
 from kreiss.recurrence.gated.loop import GatedRecurrence
 from kreiss.recurrence.gated.reference import states
@@ -574,9 +574,10 @@ def test_match_refuses_what_it_does_not_know():
 # ---------------------------------------------------------------- the catalogue and the command line
 
 
-def test_the_catalogue_has_exactly_the_layers_of_the_registry():
-    assert list(MODELS) == list(NETWORKS)
-    assert {model.reference for model in MODELS.values()} <= set(REFERENCES)
+def test_the_catalogue_has_exactly_the_layers_and_networks_of_the_registry():
+    assert list(MODELS) == list(LAYERS)
+    assert [*MODELS, *RELATIONAL_MODELS] == list(NETWORKS)
+    assert {model.reference for model in (MODELS | RELATIONAL_MODELS).values()} <= set(REFERENCES)
 
 
 def test_the_catalogue_does_not_import_torch():
@@ -592,17 +593,17 @@ def run(*arguments: str) -> tuple[int, str, str]:
 def test_list_models_shows_constraint_parameters_cost_and_reference_of_each():
     code, out, _ = run("list", "models")
     assert code == 0
-    for name, model in MODELS.items():
+    for name, model in (MODELS | RELATIONAL_MODELS).items():
         line = next(line for line in out.splitlines() if line.split("│")[1:2] and line.split("│")[1].strip() == name)
         for part in (model.constraint, shown(model.parameters), model.cost, short(model.reference)):
             assert part in line
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *RELATIONAL_MODELS])
 def test_cite_prints_the_bibtex_of_a_model(name, capsys):
     assert cli.cite(name) == 0
     out = capsys.readouterr().out
-    assert out.strip() == bibtex(MODELS[name].reference)
+    assert out.strip() == bibtex((MODELS | RELATIONAL_MODELS)[name].reference)
     assert out.startswith("@")
     assert out.count("{") == out.count("}")
     for field in ("author", "title", "year"):

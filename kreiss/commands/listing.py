@@ -18,11 +18,14 @@ app = cyclopts.App(name="list", help="List models, tasks, and presets: the exper
 
 @app.command
 def models(like: str = "") -> int:
-    """List the networks that `--model` takes: constraint, number of parameters, cost per time step and reference.
+    """List the networks that `--model` takes: constraint, number of parameters, cost and reference.
 
-    N is hidden_size, I input_size, m the number of reflections, s the size of the part that forgets, q = N − s, b the
-    number of angles, r the number of rotations, ν `short`, ρ `relevant`, t the time. N complex units are 2N real
-    numbers in the state.
+    First the recurrent layers: N is hidden_size, I input_size, m the number of reflections, s the size of the part that
+    forgets, q = N − s, b the number of angles, r the number of rotations, ν `short`, ρ `relevant`, t the time. N
+    complex units are 2N real numbers in the state.
+
+    Then the networks over sequences of objects: E are the parameters of the encoder of images (198,880 for 3 × 32 ×
+    32), T the objects of a sequence, y the classes, n `hidden`; the cost is that of a sequence after encoding.
 
     Parameters
     ----------
@@ -32,14 +35,20 @@ def models(like: str = "") -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from kreiss.catalogue import MODELS, short, shown
+    from kreiss.catalogue import MODELS, RELATIONAL_MODELS, short, shown
 
-    table = Table("model", "constraint", "parameters", "cost of a step", "reference")
-    for name, model in MODELS.items():
-        row = (name, model.constraint, shown(model.parameters), model.cost, short(model.reference))
-        if like in " ".join(row):
-            table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for listed, headings in (
+        (MODELS, ("model", "constraint", "parameters", "cost of a step", "reference")),
+        (RELATIONAL_MODELS, ("model over objects", "decides from", "parameters", "cost of a sequence", "reference")),
+    ):
+        table = Table(*headings)
+        for name, model in listed.items():
+            row = (name, model.constraint, shown(model.parameters), model.cost, short(model.reference))
+            if like in " ".join(row):
+                table.add_row(*row)
+        if table.row_count:
+            console.print(table)
     return 0
 
 

@@ -16,6 +16,7 @@ from kreiss.pooled import Pooled
 FEATURES = 128  # of an encoded image
 CHANNELS, KERNEL, STRIDE, PADDING, CONVOLUTIONS = 32, 4, 2, 1, 3
 EPSILON = 1e-8  # added to the variance in context normalisation
+TANH_GAIN = 5 / 3  # of weights in front of tanh
 
 
 @contextmanager
@@ -129,6 +130,44 @@ def encoded(encoder: nn.Module, inputs: Tensor | Pooled) -> Tensor:
 def decoder(inputs: int, hidden: int, classes: int) -> nn.Sequential:
     """One hidden layer of ReLU."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def positioned(z: Tensor) -> Tensor:
+    """Objects (T, B, features) with their position 0, 1, … as a last feature."""
+    place = torch.arange(len(z), device=z.device, dtype=z.dtype)
+    return torch.cat([z, place[:, None, None].expand(-1, z.shape[1], 1)], -1)
+
+
+# ---------------------------------------------------------------- initial values of Webb et al., 2021
+
+
+def before_relu(inputs: int, outputs: int) -> nn.Linear:
+    """A linear map in front of a ReLU: Kaiming normal, bias zero."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def balanced(inputs: int, outputs: int, gain: float = 1.0, bias: bool = True) -> nn.Linear:
+    """A linear map in front of anything else: Xavier normal, bias zero."""
+    linear = nn.Linear(inputs, outputs, bias)
+    nn.init.xavier_normal_(linear.weight, gain)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+def controller(inputs: int, hidden: int) -> nn.LSTMCell:
+    """An LSTM whose biases are zero and whose weights are Xavier normal, those of the cell input with gain 5/3."""
+    cell = nn.LSTMCell(inputs, hidden)
+    for weight in (cell.weight_ih, cell.weight_hh):
+        first_gates, cell_input, output_gate = weight.data.split([2 * hidden, hidden, hidden])
+        for rows, gain in ((first_gates, 1.0), (cell_input, TANH_GAIN), (output_gate, 1.0)):
+            nn.init.xavier_normal_(rows, gain)
+    for bias in (cell.bias_ih, cell.bias_hh):
+        nn.init.zeros_(bias)
+    return cell
 
 
 class Views(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kreiss.catalogue import MODELS
+from kreiss.catalogue import MODELS, RELATIONAL_MODELS
 from kreiss.errors import check_name
 from kreiss.experiments import EXPERIMENTS, experiment
 from kreiss.report.comparison import Comparison, Line, compare
@@ -60,7 +60,7 @@ def _cell(line: Line | None, metric: str) -> str:
 def of_models(models: Sequence[str], known: dict[str, Record]) -> str:
     """Every recorded row of these models in Markdown, each once."""
     for model in models:
-        check_name("model", model, MODELS)
+        check_name("model", model, MODELS | RELATIONAL_MODELS)
     lines = heading_row("experiment, scale", "network", "parameters", "metric", "ours", "without memory")
     lines += [markdown_row(_row(comparison, line)) for comparison, line in _recorded(models, known)]
     return "\n".join(lines) + "\n"
