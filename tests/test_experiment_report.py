@@ -13,10 +13,10 @@ import pytest
 import kreiss
 from kreiss.commands.experiments import between_marks, report
 from kreiss.errors import InputError
-from kreiss.experiments import EXPERIMENTS, Experiment, Published, Row, experiment
+from kreiss.experiments import EXPERIMENTS, Experiment, Published, Row, experiment, relational
 from kreiss.experiments.parts import PAPER
 from kreiss.report import experiments, tables
-from kreiss.report.comparison import compare, compare_runs, verdict
+from kreiss.report.comparison import MOST_SEEDS, compare, compare_runs, verdict
 from kreiss.report.summary import of_models, summary
 from kreiss.studies import results
 from kreiss.studies.jobs import job_of, keys_of
@@ -293,7 +293,7 @@ def test_recorded_results_are_of_settings_that_the_experiments_still_have(path):
         key
         for scale in {record["scale"] for record in known.values()}
         for row in made.rows
-        for key in keys_of(made, row, scale, 5)
+        for key in keys_of(made, row, scale, MOST_SEEDS)
     }
     assert set(known) <= keys
     assert all(record["state"] in ("finished", "failed") for record in known.values())
@@ -313,7 +313,15 @@ def test_every_table_and_figure_with_runs_stands_on_the_page_of_experiments():
     shown = {found[2].split()[0] for found in re.finditer(tables.MARK, text)}
     settings_or_gradients = {"000/table2", "000/table3", "000/table5", "004/appA-fig3"}
     curves_of_tables = {f"004/figB.{figure}" for figure in ("2-copy", "2-denoise", "3", "4", "6")}
-    assert shown == set(EXPERIMENTS) - settings_or_gradients - curves_of_tables
+    objects = {made.name for made in relational.EXPERIMENTS}
+    assert shown == set(EXPERIMENTS) - settings_or_gradients - curves_of_tables - objects
+
+
+def test_every_experiment_about_objects_with_runs_stands_on_its_page():
+    text = (ROOT / "docs" / "relational_results.md").read_text(encoding="utf-8")
+    shown = {found[2].split()[0] for found in re.finditer(tables.MARK, text)}
+    known = {path.stem.replace("-", "/", 1) for path in RECORDED.glob("*.json")}
+    assert shown >= {made.name for made in relational.EXPERIMENTS} & known
 
 
 def test_the_table_of_learned_structure_is_what_was_measured():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kreiss.errors import check_name
-from kreiss.experiments import enrnn, memory_figures, nnrnn, selection, thesis, thesis_dense
+from kreiss.experiments import enrnn, memory_figures, nnrnn, relational, selection, thesis, thesis_dense
 from kreiss.experiments.parts import Experiment, Published, Row, Scale
 
-PAPERS = (nnrnn, enrnn, thesis, thesis_dense, selection)
+PAPERS = (nnrnn, enrnn, thesis, thesis_dense, relational, selection)
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for paper in PAPERS for entry in paper.EXPERIMENTS}
 COMPUTED = {**nnrnn.COMPUTED, **enrnn.COMPUTED, **memory_figures.COMPUTED}
 """What is computed and not trained: name → place in the paper, title, command."""
