@@ -87,8 +87,8 @@ def laptop(model: str, delay: int, validations: int = 50) -> dict[str, Any]:
 
 
 def attending(model: str, delay: int, validations: int = 50) -> dict[str, Any]:
-    """The same for a network with attention on denoise: twice the time, at most 24,000 updates, and a cosine."""
-    most = min(updates(model, delay, 20), 24_000)
+    """The same for a network with attention on denoise: twice the time, a cosine, at T = 100 at most 24,000 updates."""
+    most = min(updates(model, delay, 20), 24_000 if delay <= 100 else MOST)
     return {"steps": most, "eval_every": most // validations, **FASTER, **DECAYED}
 
 
@@ -98,7 +98,7 @@ RATES = "Adam at 1e-3 for LSTM and the attention networks, whose printed 2e-4 is
 LAPTOP = Scale(
     f"as published: T, 128 units, batches of 10; at most as many updates as take about ten minutes, and up to "
     f"40,000 for 200,000, stopped when 99.5 % of the symbols of a validation are right; networks with attention on "
-    f"denoise: twenty minutes, up to 24,000 updates, and a cosine; {RATES}",
+    f"denoise: twenty minutes, at T = 100 up to 24,000 updates, and a cosine; {RATES}",
     {**UNTIL, **HELD_OUT},
 )  # fmt: skip
 SMOKE = {
