@@ -1,4 +1,4 @@
-"""Faults that the suite must notice: 42 edits of one line each, and what runs the tests against them.
+"""Faults that the suite must notice: 53 edits of one line each, and what runs the tests against them.
 
     python tests/mutants.py --clean     the named tests pass on the source as it is
     python tests/mutants.py             every mutant is made in a copy of the tracked files, and killed there
@@ -311,6 +311,37 @@ MUTANTS = [
         "the roof counts the forward pass alone",
         "bench/roofline.py", "1e-6 * 6 * gates", "1e-6 * 2 * gates",
         of("bench", k="rates"),
+    ),
+    # ------------------------------------------------------------ relational
+    Mutant(
+        "similarities see later objects",
+        "relational/corelnet.py", "device=products.device).triu(1)", "device=products.device).triu(2)",
+        of("relational_networks"),
+    ),
+    Mutant(
+        "the variance of a context is biased",
+        "relational/parts.py", "(len(z) - 1)", "len(z)",
+        of("relational_networks"),
+    ),
+    Mutant(
+        "held-out glyphs are shown in training",
+        "tasks/relational/glyphs.py", "SEEN: order[self.unseen :]", "SEEN: order[:]",
+        of("relational_tasks"),
+    ),
+    Mutant(
+        "the seed of a run does not choose the glyphs",
+        "tasks/relational/glyphs.py", "other._choose(seed)", "other._choose(0)",
+        of("relational_tasks", k="seed_of_the_run"),
+    ),
+    Mutant(
+        "a second row does not have glyphs of its own",
+        "tasks/relational/identity.py", "second = first + self.output_size // 2", "second = first + 1",
+        of("relational_tasks"),
+    ),
+    Mutant(
+        "metrics of unseen glyphs are called those of seen ones",
+        "tasks/relational/base.py", 'return {f"{name}{part}": total', 'return {f"{name}": total',
+        of("relational_tasks"),
     ),
 ]  # fmt: skip
 
