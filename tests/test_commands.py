@@ -16,7 +16,7 @@ import kreiss
 from catalogue import mostly_slow
 from kreiss import cli
 from kreiss.experiments import COMPUTED, EXPERIMENTS, names
-from kreiss.networks import LAYERS
+from kreiss.networks import LAYERS, NETWORKS
 from kreiss.report.plots import comparison
 from kreiss.storage.files import read_tensors
 from kreiss.tasks import TASKS
@@ -229,7 +229,7 @@ def test_lists_have_every_name_and_can_be_filtered(kreiss_does):
         *names(),
         *EXPERIMENTS,
     }
-    assert first_column(kreiss_does("list", "models").out) == list(LAYERS)
+    assert first_column(kreiss_does("list", "models").out) == list(NETWORKS)
     found = first_column(kreiss_does("list", "models", "orthogonal").out)
     assert {"orthrnn", "exprnn"} <= set(found) < set(LAYERS)
 
@@ -241,7 +241,7 @@ def first_column(table: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [*LAYERS, *TASKS, "001/table1", "001/table1/nnrnn-150", "002/table1/nnrnn-1-300", "config"]
+    "name", [*NETWORKS, *TASKS, "001/table1", "001/table1/nnrnn-150", "002/table1/nnrnn-1-300", "config"]
 )
 def test_show_says_what_everything_can_be_told(name, kreiss_does):
     done = kreiss_does("show", name)

@@ -136,6 +136,36 @@ def test_a_random_encoder_stays_as_it_was_drawn_and_all_else_is_trained(name):
     assert fixed == {f"front.encoder.{key}" for key, _ in network.front.encoder.named_parameters()}
 
 
+# ---------------------------------------------------------------- initial values
+
+
+def spread(weight: Tensor) -> float:
+    return float(weight.detach().std())
+
+
+def test_initial_weights_have_the_variance_of_xavier_or_kaiming_and_biases_are_zero():
+    esbn, ntm, transformer = ESBN(4, 2), NTM(4, 2), Transformer(4, 2)
+    near = lambda value: pytest.approx(value, rel=0.05)  # noqa: E731
+    gates, cell, out = esbn.controller.weight_ih.split([1024, 512, 512])
+    assert spread(gates) == near(math.sqrt(2 / (257 + 1024)))
+    assert spread(cell) == near(5 / 3 * math.sqrt(2 / (257 + 512)))
+    assert spread(out) == near(math.sqrt(2 / (257 + 512)))
+    assert spread(esbn.key.weight) == near(math.sqrt(2 / 512))
+    assert spread(ntm.memory) == near(math.sqrt(2 / (10 + 256)))
+    assert spread(ntm.add.weight) == near(5 / 3 * math.sqrt(2 / (512 + 256)))
+    assert spread(transformer.attention.value.weight) == near(math.sqrt(2 / (128 + 384)))
+    assert spread(transformer.attention.feedforward[0].weight) == near(math.sqrt(2 / 128))
+    for network in (esbn, ntm, transformer, RN(4, 2), PrediNet(4, 2)):
+        assert not [key for key, value in network.named_parameters() if "bias" in key and value.any()]
+
+
+def test_what_is_drawn_normal_has_variance_one_or_that_of_small_filters():
+    network = CoRelNetT(60, 2, image=CELL)
+    assert spread(network.places) == pytest.approx(1, rel=0.15)
+    assert 0.1 < spread(network.reader) < 3
+    assert spread(RelConvNet(4, 2, image=CELL).filters) == pytest.approx(0.05, rel=0.1)
+
+
 # ---------------------------------------------------------------- equations
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from kreiss.pooled import Pooled
+from kreiss.recurrence import unroll
 from kreiss.relational.base import Front, RelationalNetwork
 from kreiss.relational.parts import FEATURES, Views, balanced, before_relu, controller
 
@@ -19,6 +20,15 @@ def earlier_softmax(scores: Tensor) -> Tensor:
     now_or_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu()
     weights = scores[:, 1:].masked_fill(now_or_later[1:], float("-inf")).softmax(-1)
     return torch.cat([torch.zeros_like(scores[:, :1]), weights], 1)
+
+
+class Binding(NamedTuple):
+    """The state of an ESBN after t objects."""
+
+    hidden: Tensor
+    cell: Tensor
+    read: Tensor  # (B, 257)
+    keys: Tensor  # (B, t, 256)
 
 
 class ESBN(RelationalNetwork):
@@ -84,18 +94,22 @@ class ESBN(RelationalNetwork):
         """Logits (B, classes)."""
         stored, searched = self.views(encoded)
         weights, confidence = self._recalled(stored, searched)
-        read = encoded.new_zeros(encoded.shape[1], KEY + 1)
-        keys: list[Tensor] = []
-        state = None
-        for t in range(self.length):
-            state = self.controller(self._seen(read, stored[t]), state)
-            if t:
-                found = torch.cat([torch.stack(keys, 1), confidence[:, t, :t, None]], -1)  # (B, t, 257)
-                read = self.gate(state[0]).sigmoid() * (weights[:, t, None, :t] @ found).squeeze(1)
-            keys.append(self.key(state[0]).relu())
-        hidden, _ = self.controller(self._seen(read, torch.zeros_like(stored[0])), state)
+        nothing = encoded.new_zeros(encoded.shape[1], HIDDEN)
+        start = Binding(nothing, nothing, nothing[:, : KEY + 1], nothing.new_zeros(len(nothing), 0, KEY))
+        _, last = unroll(self._step, (stored, weights.transpose(0, 1), confidence.transpose(0, 1)), start)
+        hidden, _ = self.controller(self._seen(last.read, torch.zeros_like(stored[0])), (last.hidden, last.cell))
         logits: Tensor = self.readout(hidden)
         return logits
+
+    def _step(self, now: tuple[Tensor, Tensor, Tensor], state: Binding) -> tuple[Tensor, Binding]:
+        """One object: search for it among the earlier ones, read their keys, and give it a key of its own."""
+        z, weights, confidence = now
+        hidden, cell = self.controller(self._seen(state.read, z), (state.hidden, state.cell))
+        earlier = state.keys.shape[1]
+        found = torch.cat([state.keys, confidence[:, :earlier, None]], -1)
+        read = self.gate(hidden).sigmoid() * (weights[:, None, :earlier] @ found).squeeze(1)
+        key = self.key(hidden).relu()[:, None]
+        return read, Binding(hidden, cell, read, torch.cat([state.keys, key], 1))
 
     def _seen(self, read: Tensor, z: Tensor) -> Tensor:
         return torch.cat([read, z], -1) if self.cat else read

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Unpack
 import torch
 from torch import Tensor, nn
 
+from kreiss.recurrence import unroll
 from kreiss.relational.base import Front, RelationalNetwork
 from kreiss.relational.parts import FEATURES
 
@@ -81,6 +82,15 @@ class NeuralMemory(nn.Module):
         return projected
 
 
+class Held(NamedTuple):
+    """The state of an MNM; the first three (B, 128)."""
+
+    hidden: Tensor
+    cell: Tensor
+    read: Tensor
+    memory: list[Written]
+
+
 class MNM(RelationalNetwork):
     """h_t = LSTM([z_t; r_t]); write v_t under k_t in f, with rate β_t; r_t+1 = f(q_t); logits = W_y W_o [h_T; r_T+1].
 
@@ -142,18 +152,21 @@ class MNM(RelationalNetwork):
     def decide(self, encoded: Tensor) -> Tensor:
         """Logits (B, classes)."""
         z = self.front.norm(encoded)
-        held = self.memory.empty(z.shape[1])
-        read, errors, state = torch.zeros_like(z[0]), z.new_zeros(()), None
-        for seen in (*z, torch.zeros_like(z[0])):
-            state = self.controller(torch.cat([seen, read], -1), state)
-            rate, key, value, query = self.bound(self.heads(state[0])).chunk(4, -1)
-            held = self.memory.write(held, key, value, self.rate(rate).sigmoid())
-            errors = errors + (self.memory.activations(held, key)[-1] - value).square().mean()
-            read = self.memory.read(held, query)
-        self._errors = errors / self.length if self.training else None
-        assert state is not None
-        logits: Tensor = self.readout(self.out(torch.cat([state[0], read], -1)))
+        nothing = torch.zeros_like(z[0])
+        errors, last = unroll(
+            self._step, torch.cat([z, nothing[None]]), Held(nothing, nothing, nothing, self.memory.empty(z.shape[1]))
+        )
+        self._errors = errors.sum() / self.length if self.training else None
+        logits: Tensor = self.readout(self.out(torch.cat([last.hidden, last.read], -1)))
         return logits
+
+    def _step(self, z: Tensor, state: Held) -> tuple[Tensor, Held]:
+        """One object: write what the controller makes of it, and read; returns the error of what was written."""
+        hidden, cell = self.controller(torch.cat([z, state.read], -1), (state.hidden, state.cell))
+        rate, key, value, query = self.bound(self.heads(hidden)).chunk(4, -1)
+        memory = self.memory.write(state.memory, key, value, self.rate(rate).sigmoid())
+        error = (self.memory.activations(memory, key)[-1] - value).square().mean()
+        return error, Held(hidden, cell, self.memory.read(memory, query), memory)
 
     def penalty(self) -> Tensor | None:
         """The error of what was written in the last pass, if that was in training."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kreiss.recurrence import unroll
 from kreiss.relational.base import RelationalNetwork
 from kreiss.relational.parts import FEATURES, TANH_GAIN, balanced, before_relu, controller
 
@@ -44,6 +47,17 @@ class Head(nn.Module):
         weights = (self.shift(h).softmax(-1)[:, None] @ moved).squeeze(1)  # eq. (8)
         sharpened = weights ** (1 + F.softplus(self.sharpen(h)))
         return sharpened / sharpened.sum(-1, keepdim=True)  # eq. (9)
+
+
+class Tape(NamedTuple):
+    """The state of a neural Turing machine."""
+
+    hidden: Tensor
+    cell: Tensor
+    read: Tensor  # (B, 256)
+    memory: Tensor  # (B, places, 256)
+    reading: Tensor | None  # the last weights (B, places) of each head, if it was used
+    writing: Tensor | None
 
 
 class NTM(RelationalNetwork):
@@ -89,22 +103,22 @@ class NTM(RelationalNetwork):
     def decide(self, encoded: Tensor) -> Tensor:
         """Logits (B, classes)."""
         z = self.front.norm(encoded)
-        memory = self.memory.expand(z.shape[1], -1, -1)
-        read = z.new_zeros(z.shape[1], WIDTH)
-        reading: Tensor | None = None
-        writing: Tensor | None = None
-        state = None
-        for t in range(self.length):
-            state = self.controller(torch.cat([z[t], read], -1), state)
-            h = state[0]
-            if t:
-                reading = self.reads(h, memory, reading)
-                read = (reading[:, None] @ memory).squeeze(1)  # eq. (2)
-            writing = self.writes(h, memory, writing)
-            memory = self._written(h, memory, writing)
-        hidden, _ = self.controller(torch.cat([torch.zeros_like(z[0]), read], -1), state)
+        nothing = z.new_zeros(z.shape[1], HIDDEN)
+        start = Tape(nothing, nothing, nothing[:, :WIDTH], self.memory.expand(z.shape[1], -1, -1), None, None)
+        _, last = unroll(self._step, z, start)
+        hidden, _ = self.controller(torch.cat([torch.zeros_like(z[0]), last.read], -1), (last.hidden, last.cell))
         logits: Tensor = self.readout(hidden)
         return logits
+
+    def _step(self, z: Tensor, state: Tape) -> tuple[Tensor, Tape]:
+        """One object: the controller sees it and what was read, reads again, and writes."""
+        h, cell = self.controller(torch.cat([z, state.read], -1), (state.hidden, state.cell))
+        read, reading = state.read, state.reading
+        if state.writing is not None:  # else nothing was written that could be read
+            reading = self.reads(h, state.memory, reading)
+            read = (reading[:, None] @ state.memory).squeeze(1)  # eq. (2)
+        writing = self.writes(h, state.memory, state.writing)
+        return read, Tape(h, cell, read, self._written(h, state.memory, writing), reading, writing)
 
     def _written(self, h: Tensor, memory: Tensor, weights: Tensor) -> Tensor:
         """The memory (B, places, width) after a write."""
