@@ -58,6 +58,7 @@ ARROWS = {
         "experiments",
         "layers",
         "networks",
+        "relational",
         "report",
         "storage",
         "studies",

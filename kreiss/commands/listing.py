@@ -154,15 +154,16 @@ def show(
 def _show_examples(name: str, settings: tuple[str, ...], out: Path | None) -> int:
     """A few examples of a task about objects."""
     from kreiss.commands.pictures import in_terminal, to_file
+    from kreiss.tasks import TASKS
     from kreiss.tasks.relational.base import Relational
     from kreiss.training.config import resolved, words
     from kreiss.training.planning import make_task
 
-    task = make_task(resolved({"task": name}, words(settings)[1]))
-    if not isinstance(task, Relational):
+    if not issubclass(TASKS[name], Relational):
         if out is not None:
             raise InputError(f"`--out` needs a task about objects, which can be seen; got {name}. Leave it out.")
         return 0
+    task: Any = make_task(resolved({"task": name}, words(settings)[1]))
     if out is not None:
         print(f"examples: {to_file(task, out)}")
     else:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kreiss.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,6 +51,8 @@ def _examples(task: Relational, count: int) -> tuple[Any, list[int]]:
 
 def _blocks(image: Any) -> list[str]:
     """An image as lines of characters: dark is drawn, two pixels above one another to a character."""
+    import numpy as np
+
     # glyphs are dark on white, games are bright on black: what differs from the corner is drawn
     grey = np.abs(np.asarray(image) - np.asarray(image)[:, :1, :1]).max(0)
     side = 2 * (WIDTH // 2)

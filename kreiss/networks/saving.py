@@ -30,10 +30,11 @@ BEST, LAST = "best.safetensors", "last.safetensors"
 
 
 def save(model: nn.Module, path: str | Path) -> None:
-    """Write a layer or a `RecurrentNetwork` to one safetensors file, atomically.
+    """Write a layer or a network to one safetensors file, atomically.
 
     Args:
-        model: any layer of the registry, frozen or not, or a `kreiss.networks.RecurrentNetwork` around one.
+        model: any layer of the registry, frozen or not, a `kreiss.networks.RecurrentNetwork` around one, or any network
+            of `kreiss.relational`.
         path: the file, or `hf://user/name` for a repository on the Hugging Face Hub (extra `hub`).
 
     Example:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kreiss.report.comparison import Comparison, Line, folder_of
 from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE
 from kreiss.report.plots.objects import sequences
 from kreiss.report.style import GREY, canvas, style
+from kreiss.tasks import TASKS, Task
 from kreiss.tasks.relational.base import Relational
 from kreiss.training.config import resolved
 from kreiss.training.planning import make_task
@@ -47,9 +48,10 @@ def _task(comparison: Comparison) -> Relational | None:
     if not rows:
         return None
     settings = comparison.made.settings(rows[-1], comparison.scale)
+    if not issubclass(TASKS.get(settings["task"], Task), Relational):  # others may need data
+        return None
     chosen = {name: value for name, value in settings.items() if name == "task" or name.startswith("task.")}
-    task = make_task(resolved(chosen))
-    return task if isinstance(task, Relational) else None
+    return cast(Relational, make_task(resolved(chosen)))
 
 
 def _amounts(lines: Sequence[Line]) -> list[int]:
