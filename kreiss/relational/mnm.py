@@ -95,7 +95,7 @@ class MNM(RelationalNetwork):
     """h_t = LSTM([z_t; r_t]); write v_t under k_t in f, with rate β_t; r_t+1 = f(q_t); logits = W_y W_o [h_T; r_T+1].
 
     [β̂; k; v; q]_t = tanh(W h_t), β_t = σ(w · β̂_t), for t = 0, …, T: one step more than objects, with z_T = 0. In
-    training, `penalty` is the error of what was just written, Σ_t |f(k_t) − v_t|² / (128 T), mean of the batch.
+    training, `penalty` is the error of what was just written, Σ_t ‖f(k_t) − v_t‖² / (128 T), mean of the batch.
 
     Symbols: z the encoded objects after context normalisation (`front`); LSTM `controller`, 128 units; W `heads`; w
     `rate`; f `memory`; W_o `out`; W_y `readout`.

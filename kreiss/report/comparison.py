@@ -20,6 +20,7 @@ from kreiss.tasks.base import HIGHER
 from kreiss.training.record import read_config
 
 MOST_SEEDS = 10  # per row
+MOST_NOT_RUN = 12  # rows without runs that a table shows; more are counted below it
 NEAR = 2.0  # standard errors within which numbers agree
 NOT_RUN, QUOTED = "not run", "quoted"
 RECALL = ("copy", "denoise", "selectivecopy")  # tasks that are solved or not
@@ -98,6 +99,14 @@ class Comparison:
     def run(self) -> bool:
         """Whether it has any runs."""
         return bool(self.keys)
+
+    @property
+    def shown(self) -> list[Line]:
+        """The rows of a table: all, or, where many were not run, those that were."""
+        left_out = [line for line in self.lines if not line.runs and not line.row.quoted]
+        if not self.run or len(left_out) <= MOST_NOT_RUN:
+            return self.lines
+        return [line for line in self.lines if line.runs or line.row.quoted]
 
     @property
     def keys(self) -> frozenset[str]:
@@ -210,5 +219,5 @@ def _against_baseline(line: Line, comparison: Comparison) -> str:
     baseline = line.baseline(comparison.made.metric)
     if baseline is None or line.mean is None:
         return "run"
-    better = line.mean > baseline if comparison.made.metric in HIGHER else line.mean < baseline
+    better = line.mean > baseline if comparison.made.metric.split("@")[0] in HIGHER else line.mean < baseline
     return "better than without memory" if better else "no better than without memory"

@@ -66,7 +66,7 @@ def _section(comparison: Comparison, runs: Path) -> str:
 
 def _tables(comparison: Comparison) -> str:
     """The comparison, and further published numbers if there are any."""
-    rows = [tables.cells(line, comparison) for line in comparison.lines]
+    rows = [tables.cells(line, comparison) for line in comparison.shown]
     return _table(tables.HEADINGS, rows) + _table(*tables.further(comparison))
 
 

@@ -85,11 +85,11 @@ def against_held_out(comparison: Comparison) -> Any:
 
 
 def _relations(comparison: Comparison, runs: Path) -> Iterator[tuple[Any, str]]:
-    """Matrices of relations of the last row that was run, whose network has them and is still there."""
+    """Matrices of relations at the most held-out glyphs, of the first network that has them and is still there."""
     from kreiss.networks import load
     from kreiss.report.relational_findings import relational_findings
 
-    for line in reversed(comparison.lines):
+    for line in sorted(comparison.lines, key=lambda line: -int(line.row.settings.get(HELD_OUT, 0))):
         folder = folder_of(line, runs)
         network: Any = load(folder) if folder is not None else None
         if folder is not None and hasattr(network, "relations"):

@@ -105,7 +105,7 @@ def table(comparison: Comparison) -> str:
         f"Scale {comparison.scale}: {scale.about}.",
         "",
         *heading_row(*HEADINGS),
-        *(plain_row(cells(line, comparison)) for line in comparison.lines),
+        *(plain_row(cells(line, comparison)) for line in comparison.shown),
         "",
         *further_lines(comparison),
         closing(comparison),
@@ -128,7 +128,7 @@ def further(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
         return [], []
     headings = ["paper / ours", *(f"{metric}, {split}" for metric, split in others)]
     return headings, [
-        [label(line, comparison), *(_both(line, *other) for other in others)] for line in comparison.lines
+        [label(line, comparison), *(_both(line, *other) for other in others)] for line in comparison.shown
     ]
 
 
@@ -147,6 +147,8 @@ def source(made: Experiment) -> str:
 def closing(comparison: Comparison) -> str:
     """Baseline, order and claim in sentences."""
     sentences = []
+    if left_out := len(comparison.lines) - len(comparison.shown):
+        sentences.append(f"{left_out} of {len(comparison.lines)} rows were not run.")
     if comparison.baseline is not None:
         sentences.append(f"Without memory: {number(comparison.baseline)}.")
     right, total = comparison.order

@@ -43,7 +43,7 @@ class Game(Relational):
     fit. The page on relational games compares all of it with the files.
 
     Given a `path`, images are those of published files in this folder: same_pentos.npz and so on, whose names may begin
-    with mini_; `leftof` is made from the files of `same`. A part whose file is missing is left out, and there is no
+    with `mini_`; `leftof` is made from the files of `same`. A part whose file is missing is left out, and there is no
     training without pentominoes. A fixed shuffle gives at most a tenth of a file to validation and at most a fifth of
     the pentominoes to the test.
 
