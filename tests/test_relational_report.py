@@ -123,7 +123,7 @@ def test_accuracies_are_drawn_against_what_was_held_out(tmp_path):
     lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
     np.testing.assert_allclose(lines["CoRelNet"], [0.99 - m / 1000 for m in (0, 50, 85, 95)])
     np.testing.assert_allclose(lines["Transformer"][-1], 0.51 - 0.095)
-    assert "guess" in lines
+    assert "guessing" in lines
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["0", "50", "85", "95"]
     said = [sentence for _, sentence in objects.pictures(comparison, tmp_path)]
     assert len(said) == 2

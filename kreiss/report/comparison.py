@@ -220,4 +220,10 @@ def _against_baseline(line: Line, comparison: Comparison) -> str:
     if baseline is None or line.mean is None:
         return "run"
     better = line.mean > baseline if comparison.made.metric.split("@")[0] in HIGHER else line.mean < baseline
-    return "better than without memory" if better else "no better than without memory"
+    return f"better than {naive(comparison)}" if better else f"no better than {naive(comparison)}"
+
+
+def naive(comparison: Comparison) -> str:
+    """What the baseline of the experiment's task is called."""
+    names = (line.row.settings["task"] for line in comparison.lines if not line.row.quoted)
+    return TASKS[next(names)].naive

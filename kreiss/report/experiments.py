@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kreiss.report import objects, page, tables
-from kreiss.report.comparison import Comparison, Line, folder_of
+from kreiss.report.comparison import Comparison, Line, folder_of, naive
 from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
 from kreiss.report.style import GREY, canvas, mosaic, style
@@ -143,7 +143,7 @@ def _panel(axes: Any, lines: Sequence[Line], metric: str, comparison: Comparison
         axes.fill_between(updates, low, high, color=look(number)["color"], alpha=SHADE, linewidth=0)
     baselines = {line.baseline(metric) for line in lines} - {None}
     if len(baselines) == 1 and metric == comparison.made.metric:
-        axes.axhline(baselines.pop(), color=GREY, linestyle="--", linewidth=1, label="without memory")
+        axes.axhline(baselines.pop(), color=GREY, linestyle="--", linewidth=1, label=naive(comparison))
     axes.set(xlabel="updates", ylabel=f"validation {metric}")
     if metric == "loss":
         axes.set_yscale("log")

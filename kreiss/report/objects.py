@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from kreiss.report.comparison import Comparison, Line, folder_of
+from kreiss.report.comparison import Comparison, Line, folder_of, naive
 from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE
 from kreiss.report.plots.objects import sequences
@@ -77,7 +77,7 @@ def against_held_out(comparison: Comparison) -> Any:
             low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
             axes.fill_between(places, low, high, color=look(number)["color"], alpha=SHADE, linewidth=0)
         if comparison.baseline is not None:
-            axes.axhline(comparison.baseline, color=GREY, linestyle="--", linewidth=1, label="guess")
+            axes.axhline(comparison.baseline, color=GREY, linestyle="--", linewidth=1, label=naive(comparison))
         axes.set_xticks(range(len(amounts)), [str(amount) for amount in amounts])
         axes.set(xlabel="glyphs held out of training, m (of 100)", ylabel=comparison.made.metric.replace("@", ", "))
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))

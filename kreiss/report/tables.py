@@ -10,7 +10,7 @@ from pathlib import Path
 from kreiss.catalogue import short
 from kreiss.errors import InputError
 from kreiss.experiments import Experiment, Published
-from kreiss.report.comparison import NOT_RUN, Comparison, Line, verdict
+from kreiss.report.comparison import NOT_RUN, Comparison, Line, naive, verdict
 
 FINEST = 6  # decimals; smaller errors are written with a power of ten
 SPECIAL = re.compile(r"[\\`*|<>\[\]#~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore inside a word is no markup
@@ -150,7 +150,7 @@ def closing(comparison: Comparison) -> str:
     if left_out := len(comparison.lines) - len(comparison.shown):
         sentences.append(f"{left_out} of {len(comparison.lines)} rows were not run.")
     if comparison.baseline is not None:
-        sentences.append(f"Without memory: {number(comparison.baseline)}.")
+        sentences.append(f"{naive(comparison).capitalize()}: {number(comparison.baseline)}.")
     right, total = comparison.order
     if total:
         sentences.append(f"{right} of {total} pairs of rows stand in the order of the paper.")

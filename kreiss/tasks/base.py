@@ -47,6 +47,7 @@ class Task(ABC):
     answers: Literal["every", "last"] = "every"  # whether there is a target at every step, or one per sequence
     metric: str = "loss"  # the metric that chooses the best checkpoint and is shown
     higher_is_better: bool = False
+    naive: str = "without memory"  # what the baseline is called
 
     def is_higher_better(self, metric: str) -> bool:
         """Whether a metric is better when higher; one at another delay, `accuracy@400`, is as the metric itself."""

@@ -46,6 +46,7 @@ class Relational(Recorded, Task):
     """
 
     answers = "last"
+    naive = "guessing"
     objects: int
     image: tuple[int, int, int]  # channels, height, width
     parts: tuple[str, ...] = (SEEN,)
