@@ -51,6 +51,8 @@ RUNS |= {  # a memory is carried, or cleared between windows; the batch may be s
     "rellstm-split": {"model": "rellstm", **SCREENED, "accumulate": 2, **STREAM},
     "memrnn-cleared": {"model": "memrnn", "accumulate": 2, **STREAM},
 }
+OBJECTS = {"task": "samedifferent", "task.held_out": 90, "task.valid_sequences": 8, "task.test_sequences": 8}
+RUNS["corelnet-mix"] = {"model": "corelnet", "model.relation": "mix", "optimiser": "adam", **OBJECTS}  # draws noise
 REMEMBERING = ("nnrnn-trivialization", "nnrnn-rebased", "nnrnn-plateau", "nnrnn-bf16", "nnrnn-text")
 
 
