@@ -38,6 +38,11 @@ class Pooled:
                 f"`images` must be (K, channels, height, width) and `index` integers (T, B); got shapes "
                 f"{tuple(self.images.shape)} and {tuple(self.index.shape)}, {self.index.dtype}. Reshape them."
             )
+        low, high = (int(edge) for edge in self.index.aminmax()) if self.index.numel() else (0, -1)
+        if low < 0 or high >= len(self.images):
+            raise InputError(
+                f"`index` must be of the {len(self.images)} images, from 0; got {low} to {high}. Give every image."
+            )
 
     @property
     def shape(self) -> torch.Size:

@@ -428,10 +428,12 @@ def test_bad_sizes_are_one_sentence(name):
     with pytest.raises(InputError, match=r"`classes` must be at least 1; got classes=0\."):
         RELATIONAL[name](2, 0)
     network = RELATIONAL[name](4, 2, image=CELL)
-    with pytest.raises(InputError, match=r"`inputs` must be of shape .* with T = 4 and images \(3, 12, 12\); got"):
+    with pytest.raises(InputError, match=r"`inputs` must be sequences of 4 images; got 3\."):
         network(torch.rand(3, 2, *CELL))
-    with pytest.raises(InputError, match=r"`inputs` must be of shape .* got \(4, 2, 128\)"):
+    with pytest.raises(InputError, match=r"`inputs` must be images .* \(3, 12, 12\); got shape \(4, 2, 128\)"):
         network(torch.rand(4, 2, 128))
+    with pytest.raises(InputError, match=r"`inputs` must be images in floating point.* torch\.uint8\. Scale bytes"):
+        network(torch.zeros(4, 2, *CELL, dtype=torch.uint8))
     with pytest.raises(InputError, match=r"`lengths` must be 4, the objects of every sequence; got others\."):
         network(torch.rand(4, 2, *CELL), lengths=torch.tensor([4, 3]))
     network(torch.rand(4, 2, *CELL), lengths=torch.tensor([4, 4]))
@@ -439,7 +441,7 @@ def test_bad_sizes_are_one_sentence(name):
 
 def test_relations_refuse_images_of_another_size():
     for kind in (CoRelNet, CoRelNetT, ESBN, Transformer):
-        with pytest.raises(InputError, match="`inputs` must be of shape"):
+        with pytest.raises(InputError, match=r"`inputs` must be images .* got shape \(4, 2, 3, 32, 32\)"):
             kind(4, 2, image=CELL).relations(torch.rand(4, 2, 3, 32, 32))
 
 

@@ -319,6 +319,14 @@ def test_a_recurrent_layer_over_encoded_images_has_the_published_size():
 # ---------------------------------------------------------------- own images and bad input
 
 
+def test_images_of_another_size_and_images_that_are_not_there_are_refused():
+    network = kreiss.RecurrentNetwork(kreiss.GRU(128, 4), 2, answers="last", image=(3, 12, 12))
+    with pytest.raises(InputError, match=r"\(3, 12, 12\); got shape \(2, 5, 3, 20, 20\)"):
+        network(torch.rand(2, 5, 3, 20, 20))
+    with pytest.raises(InputError, match=r"`index` must be of the 2 images, from 0; got 0 to 2\."):
+        Pooled(torch.rand(2, 3, 12, 12), torch.tensor([[0, 1, 2]]))
+
+
 def _folder(path, sizes, count):
     from PIL import Image
 

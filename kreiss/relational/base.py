@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.contracts import Network, Sizes
-from kreiss.errors import InputError, check_name, check_size
+from kreiss.errors import InputError, check_name, check_size, check_tensor
 from kreiss.options import Option, options_of
 from kreiss.pooled import Pooled
 from kreiss.relational.parts import ContextNorm, Encoder, drawn_from, encoded, segment_lengths
@@ -57,7 +57,6 @@ class RelationalNetwork(Network):
     ) -> None:
         super().__init__()
         self.length, self.classes = check_size("length", length, minimum=2), check_size("classes", classes)
-        self.image = tuple(front.get("image", GLYPH))
         with drawn_from(generator):
             self.front = ImageFront(length, **front)
             self._make()
@@ -101,11 +100,10 @@ class RelationalNetwork(Network):
         return self.decide(self.front.encode(inputs)), None
 
     def _check(self, inputs: Tensor | Pooled, lengths: Tensor | None) -> None:
-        expected = (self.length, *self.image)
-        if len(inputs.shape) != 5 or (inputs.shape[0], *inputs.shape[2:]) != expected:
+        self.front.check(inputs)
+        if len(inputs) != self.length:
             raise InputError(
-                f"`inputs` must be of shape (T, B, channels, height, width) with T = {self.length} and images "
-                f"{self.image}; got {tuple(inputs.shape)}. Build the network for these sizes."
+                f"`inputs` must be sequences of {self.length} images; got {len(inputs)}. Build the network for these."
             )
         if lengths is not None and bool((lengths != self.length).any()):
             raise InputError(
@@ -138,11 +136,24 @@ class ImageFront(nn.Module):
                 f"`segments` need context normalisation; got segments={segments!r} and normalisation='none'. "
                 "Leave one out."
             )
+        self.image = tuple(image)
         self.encoder = Encoder(image).requires_grad_(encoder == "learned")
         self.norm: nn.Module = ContextNorm(lengths) if normalisation == "context" else nn.Identity()
 
+    def check(self, inputs: Tensor | Pooled) -> None:
+        """Raise if `inputs` are not sequences of such images."""
+        if not isinstance(inputs, Pooled):
+            check_tensor("inputs", inputs)
+        if len(inputs.shape) != 5 or tuple(inputs.shape[2:]) != self.image or not inputs.is_floating_point():
+            raise InputError(
+                f"`inputs` must be images in floating point, (T, B, channels, height, width) with the last three "
+                f"{self.image}; got shape {tuple(inputs.shape)}, {inputs.dtype}. Scale bytes to [0, 1], or build the "
+                "network for images of this size."
+            )
+
     def encode(self, inputs: Tensor | Pooled) -> Tensor:
         """Encoded images (T, B, 128), not normalised."""
+        self.check(inputs)
         return encoded(self.encoder, inputs)
 
     def forward(self, inputs: Tensor | Pooled) -> Tensor:
