@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kreiss.optim import *  # noqa: F403
     from kreiss.sets import *  # noqa: F403
     from kreiss.training import fit as fit
+    from kreiss.training import register as register
 
 # room → the public names that live in it
 _NAMES = {
@@ -55,7 +56,7 @@ _NAMES = {
         "SETS", "Band", "ComplexSchur", "Free", "LongShort", "Orthogonal", "Schur", "Set", "Stacked", "UnitDisc",
         "Unitary", "constrain",
     ],
-    "training": ["fit"],
+    "training": ["fit", "register"],
 }  # fmt: skip
 _HOME = {name: room for room, names in _NAMES.items() for name in names}
 _ROOMS = (

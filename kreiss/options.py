@@ -25,16 +25,32 @@ class Option:
 
 
 def options_of(cls: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
-    """The options of a class, including those it accepts as `**options: Unpack[...]`."""
-    hints = get_type_hints(cls.__init__)  # type: ignore[misc]
+    """The options of a class, including those it accepts as `**options: Unpack[...]`.
+
+    A bare `**options` stands for the options of the base class.
+    """
+    makers = [base for base in cls.__mro__ if "__init__" in vars(base) and base is not object]
+    options = _options_from(makers)
+    return {name: option for name, option in options.items() if name not in (*PASSING, *without)}
+
+
+def _options_from(makers: list[type]) -> dict[str, Option]:
+    """The options of the first class with a constructor, and those it hands on to the next."""
+    if not makers:
+        return {}
+    make: Any = vars(makers[0])["__init__"]
+    hints = get_type_hints(make)
     options: dict[str, Option] = {}
-    for name, parameter in inspect.signature(cls.__init__).parameters.items():  # type: ignore[misc]
+    for name, parameter in inspect.signature(make).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            for typed in get_args(hints[name]):
-                options.update({key: Option(kind, NOTHING) for key, kind in get_type_hints(typed).items()})
+            typed = get_args(hints.get(name))
+            handed_on = {} if typed else _options_from(makers[1:])
+            options = {**handed_on, **options}
+            for part in typed:
+                options.update({key: Option(kind, NOTHING) for key, kind in get_type_hints(part).items()})
         elif parameter.kind is not parameter.VAR_POSITIONAL:
             options[name] = Option(hints.get(name, Any), parameter.default)
-    return {name: option for name, option in options.items() if name not in (*PASSING, *without)}
+    return options
 
 
 def described(cls: type) -> dict[str, str]:

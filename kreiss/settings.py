@@ -62,6 +62,12 @@ class NetworkSettings(Section):
     dtype: Literal["float32", "float64"] = Field("float32", description="data type of the parameters")
 
 
+class SizedSettings(NetworkSettings):
+    """A network of the user's own whose constructor takes a hidden size."""
+
+    hidden: PositiveInt = Field(128, description="size of the hidden state")
+
+
 class RecurrentSettings(NetworkSettings):
     """The network: a layer with its own options, an embedding of symbols, dropout, a readout."""
 

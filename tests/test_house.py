@@ -18,12 +18,13 @@ from house import PACKAGE, PAGE, ROOT, files, imported, levels, room_of, rooms_i
 from kreiss.networks import LAYERS
 
 # room → the rooms it may import; every room may import itself
-GROUND = {"errors", "recorded", "version"}
+GROUND = {"errors", "own", "recorded", "version"}
 SETTINGS = GROUND | {"options", "settings"}
 LAYERED = GROUND | {"derivatives", "linalg", "sets", "recurrence", "layers"}
 SHOWN = SETTINGS | {"analysis", "experiments", "networks", "storage", "studies", "tasks", "training"}
 ARROWS = {
     "errors": set(),
+    "own": {"errors"},
     "recorded": set(),
     "version": set(),
     "derivatives": set(),

@@ -62,18 +62,18 @@ def recorded(model: nn.Module, out: Path, **settings: object) -> dict[str, objec
 def test_the_record_of_a_users_own_layer_says_its_size(tmp_path):
     said = recorded(Symmetric(10, 5, 2, slope=0.5), tmp_path / "bare")
     assert said == {
-        "name": "Symmetric", "hidden": 5, "layers": 2, "bidirectional": False, "dtype": "float32", "embedding": 0,
+        "name": "test_records:Symmetric", "hidden": 5, "layers": 2, "bidirectional": False, "dtype": "float32", "embedding": 0,
         "dropout": 0.0, "slope": 0.5,
     }  # fmt: skip
     said = recorded(RecurrentNetwork(Symmetric(3, 5), 9, symbols=10, embedding=3), tmp_path / "network")
-    assert (said["name"], said["hidden"], said["embedding"]) == ("Symmetric", 5, 3)
+    assert (said["name"], said["hidden"], said["embedding"]) == ("test_records:Symmetric", 5, 3)
 
 
 def test_the_record_of_any_other_module_says_its_name_and_nothing_else(tmp_path):
-    assert recorded(Plain(), tmp_path / "run", hidden=77) == {"name": "Plain"}
+    assert recorded(Plain(), tmp_path / "run", hidden=77) == {"name": "test_records:Plain"}
     run = kreiss.fit(Plain(), Copy(2), steps=2, out=tmp_path / "run", resume=True, show="quiet")
     assert not hasattr(run.config.model, "hidden")
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["model"] == {"name": "Plain"}
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["model"] == {"name": "test_records:Plain"}
 
 
 def test_dropout_that_differs_between_layers_and_before_the_readout_is_not_recorded_as_one_number(tmp_path):

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from kreiss.commands.words import TrustAny, may_import
+
 Part = Literal[
     "spectrum", "memory", "transients", "attention", "gradients", "fixed-points", "answers", "relations", "all"
 ]
@@ -17,6 +19,7 @@ def analyze(
     part: Part = "all",
     /,
     *,
+    trust: TrustAny = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
     """Analyse a matrix or a trained network: numbers as JSON, plots, and one HTML report.
@@ -28,12 +31,15 @@ def analyze(
     part
         Part of the analysis; a matrix alone has no gradients and no fixed points, only a network that attends to its
         past has attention, and only one over whole sequences of objects has answers and relations.
+    trust
+        Module of your own that the model or task is from.
     out
         Folder for the results; by default a new one beside the source, named after it.
     """
     from kreiss.commands.sources import source as opened
     from kreiss.report import page
 
+    may_import(trust)
     path = Path(source)
     subject = opened(path, part)
     if subject.note:

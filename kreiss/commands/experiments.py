@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Changes, Flag, Positive
+from kreiss.commands.words import Changes, Flag, Positive, Search, Trust, TrustAny, may_import
 from kreiss.errors import InputError, MissingExtra, RunError, check_name
 
 
@@ -20,6 +20,7 @@ def reproduce(
     jobs: Positive = 1,
     ray: str | None = None,
     again: Flag = False,
+    trust: Trust = None,
     results: Path = Path("results/experiments"),
     runs: Path = Path("runs/experiments"),
 ) -> int:
@@ -47,6 +48,8 @@ def reproduce(
         Address of a Ray cluster to run on ("local" starts one here; extra `ray`).
     again
         Rerun runs that diverged.
+    trust
+        Module of your own that changed settings name; --model and --task may themselves be package.module:Class.
     results
         Folder of results, one small file per experiment.
     runs
@@ -67,6 +70,7 @@ def reproduce(
         raise InputError(
             f"`kreiss reproduce` takes one experiment; got {named[0]!r} too. Write settings as --name value."
         )
+    may_import(trust, changes)
     place: Place = Here(jobs) if ray is None else OnRay(ray)
     count = seeds or (experiment.seeds if scale == "paper" else 3)
     all_of(
@@ -81,27 +85,36 @@ def report(
     scale: str | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     markdown: Flag = False,
+    latex: Flag = False,
     fill: list[Path] | None = None,
+    trust: TrustAny = None,
     results: Path = Path("results/experiments"),
     runs: Path = Path("runs/experiments"),
 ) -> int:
-    """Compare results with those of the papers: one HTML file, Markdown tables, or tables inside a page.
+    """Compare results with those of the papers, or your own runs: one HTML file, Markdown or LaTeX tables.
 
     kreiss report 001/table1 -o report.html
+
+    kreiss report runs/mine runs/theirs -o report.html
 
     Parameters
     ----------
     names
-        Experiments, or folders of runs; by default every experiment with results.
+        Experiments, or runs and folders of runs, whose seeds are put together; by default every experiment with
+        results.
     scale
         Scale to report; by default every scale with results.
     output
         Self-contained HTML file to write; default report.html.
     markdown
         Print Markdown tables instead.
+    latex
+        Print LaTeX tables of your own runs instead.
     fill
         Rewrite the tables of these pages, each between `<!-- kreiss report 001/table1 laptop -->` and
         `<!-- end of report -->`; `summary` gives one table of all experiments, `of nnrnn` one of all runs of a model.
+    trust
+        Module of your own that networks are from, for plots of learned structure; tables and curves need none.
     results
         Folder of results.
     runs
@@ -110,6 +123,7 @@ def report(
     from kreiss.report import tables
     from kreiss.studies.results import read_all
 
+    may_import(trust)
     known = read_all(results)
     if fill:
         for path in fill:
@@ -117,13 +131,26 @@ def report(
             print(path)
         return 0
     comparisons = _comparisons(names, scale, known)
-    if markdown:
-        print("\n".join(tables.table(comparison) for comparison in comparisons))
+    if latex or markdown:
+        print("\n".join(_text(comparison, latex) for comparison in comparisons))
         return 0
     from kreiss.report import experiments
 
     print(experiments.write(comparisons, output or Path("report.html"), runs))
     return 0
+
+
+def _text(comparison: Any, latex: bool) -> str:
+    """A comparison as a table in LaTeX or Markdown."""
+    from kreiss.report import own, tables
+
+    if comparison.scale == own.OWN:
+        return own.latex(comparison) if latex else own.markdown(comparison)
+    if latex:
+        raise InputError(
+            f"`latex` must be asked of your own runs; got the experiment {comparison.made.name}. Use --markdown for it."
+        )
+    return tables.table(comparison)
 
 
 def between_marks(words: Any, known: dict[str, Any]) -> str:
@@ -143,11 +170,12 @@ def _comparisons(names: tuple[str, ...], scale: str | None, known: dict[str, Any
     """Comparisons of experiments at every scale with results, or at `scale`, and of runs by folder."""
     from kreiss.experiments import EXPERIMENTS
     from kreiss.experiments import experiment as experiment_named
-    from kreiss.report.comparison import compare, compare_runs
+    from kreiss.report.comparison import compare
+    from kreiss.report.own import compare_runs
 
     folders = [Path(name) for name in names if name not in EXPERIMENTS and Path(name).is_dir()]
     chosen = [name for name in names if Path(name) not in folders] or ([] if folders else list(EXPERIMENTS))
-    comparisons = [compare_runs(folders)] if folders else []
+    comparisons = compare_runs(folders) if folders else []
     for name in chosen:
         experiment = experiment_named(name)
         if scale is not None and names:
@@ -161,16 +189,20 @@ def _comparisons(names: tuple[str, ...], scale: str | None, known: dict[str, Any
 
 
 def sweep(
-    preset: str,
+    name: str,
     *words: Changes,
     out: Path,
+    search: Search = None,
     scale: str = "laptop",
-    grid: str = "nnrnn",
+    grid: str | None = None,
     trials: Positive = 30,
     workers: Positive = 1,
     ray: str | None = None,
+    trust: Trust = None,
 ) -> int:
-    """Search the settings of a row of an experiment (extra `sweep`); rerun the command to resume.
+    """Search settings of any network on any task (extra `sweep`); rerun the command to resume.
+
+    kreiss sweep copy --model nnrnn --search lr=1e-4..1e-1 hidden=64,128,256 --trials 40 --workers 2 --out SWEEP
 
     kreiss sweep 001/table1/nnrnn-150 --grid nnrnn --trials 40 --workers 2 --out SWEEP
 
@@ -179,33 +211,57 @@ def sweep(
 
     Parameters
     ----------
-    preset
-        Row from `kreiss list presets`.
+    name
+        Task from `kreiss list tasks` or package.module:Class of your own; or a row from `kreiss list presets`.
     words
-        Settings to change in all trials, such as --steps 200.
+        Settings of all trials, such as --model lstm or --steps 200.
     out
         Folder of the search.
+    search
+        Values to try: a range lr=1e-4..1e-1, logarithmic where it is positive, or a list hidden=64,128,256.
     scale
-        Scale at which the row is run.
+        Scale at which a row is run.
     grid
-        Values to search: nnrnn or enrnn, the grids of the papers; rates, seven learning rates.
+        Values to try besides: nnrnn or enrnn, the grids of the papers; rates, seven learning rates. Default for a row
+        without --search: nnrnn.
     trials
         Number of trials, including those already in the folder.
     workers
         Trials at a time, each in a process with one thread.
     ray
         Address of a Ray cluster to run on ("local" starts one here; extra `ray`).
+    trust
+        Module of your own that --model or the task is from, if neither names it.
     """
     from kreiss.studies import sweeping
     from kreiss.training import config as settings_of
 
-    _, changes = settings_of.words(words)
-    search = sweeping.Sweep(preset, scale, grid, settings_of.dotted(changes), out)
+    named, changes = settings_of.words(words)
+    if named:
+        raise InputError(f"`kreiss sweep` takes one task; got {named[0]!r} too. Write settings as --name value.")
+    row = _is_row(name)
+    start = {} if row else {"task": name}
+    may_import(trust, start, changes)
+    changes = settings_of.dotted({**start, **changes})
+    values = grid if grid is not None else "nnrnn" if row and not search else ""
+    chosen = sweeping.Sweep(name if row else "", scale if row else "", values, changes, out, tuple(search or ()))
     if ray is None:
-        study = sweeping.sweep_here(search, trials, workers)
+        study = sweeping.sweep_here(chosen, trials, workers)
     else:
-        study = sweeping.sweep_on_ray(search, trials, workers, ray)
-    return _searched(study, search)
+        study = sweeping.sweep_on_ray(chosen, trials, workers, ray)
+    return _searched(study, chosen)
+
+
+def _is_row(name: str) -> bool:
+    """Whether a name is of a row, and not of a task; an error with the closest of either if it is neither."""
+    from kreiss import own
+    from kreiss.experiments import names
+    from kreiss.tasks import TASKS
+
+    if name in TASKS or own.is_own(name):
+        return False
+    check_name("task", name, TASKS if "/" not in name else names())
+    return True
 
 
 def _searched(study: Any, search: Any) -> int:

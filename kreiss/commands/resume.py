@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from kreiss.commands.words import Changes, Flag, Positive, Words, display, exit_code, only_task
+from kreiss.commands.words import Changes, Flag, Positive, Trust, Words, display, exit_code, may_import, only_task
 from kreiss.errors import InputError
 
 
@@ -15,6 +15,7 @@ def resume(
     *words: Changes,
     checkpoint: Literal["last", "previous"] = "last",
     repair: Flag = False,
+    trust: Trust = None,
     quiet: Flag = False,
     json: Flag = False,
 ) -> int:
@@ -33,6 +34,8 @@ def resume(
         Checkpoint to resume from.
     repair
         Drop damaged records and restore damaged settings from the checkpoint.
+    trust
+        Module of your own that the model or task of the run is from.
     quiet
         Print nothing.
     json
@@ -44,6 +47,7 @@ def resume(
     named, changes = settings_of.words(words)
     if named:
         raise InputError(f"`kreiss resume` takes one run; got {named[0]!r} too. Write settings as --name value.")
+    may_import(trust, changes)
     return exit_code(fitting.resume(run, changes, which=checkpoint, repair=repair, show=display(quiet, json)))
 
 
@@ -52,6 +56,7 @@ def evaluate(
     *words: Words,
     split: Literal["valid", "test"] = "test",
     batch: Positive = 100,
+    trust: Trust = None,
     json: Flag = False,
 ) -> int:
     """Evaluate a trained network on held-out data.
@@ -72,6 +77,8 @@ def evaluate(
         Held-out set.
     batch
         Batch size; the result does not depend on it.
+    trust
+        Module of your own that the model or task is from.
     json
         Print JSON.
     """
@@ -86,6 +93,7 @@ def evaluate(
     from kreiss.training.record import settings_of as settings_of_run
 
     named, options = settings_of.words(words)
+    may_import(trust, only_task(named), options)
     network = load(model)
     sources = [settings_of_run(model)] if is_run(model) else []
     config = settings_of.resolved(*sources, only_task(named), options)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Flag, Words, display, exit_code, new_folder, only_task
+from kreiss.commands.compare import sources, train_seeds
+from kreiss.commands.words import Flag, Positive, Trust, Words, display, exit_code, may_import, new_folder, only_task
 from kreiss.settings import SECTIONS, SHORT, Config, RecurrentSettings
 
 
@@ -19,6 +20,9 @@ def train(
     config: Path | None = None,
     out: Path | None = None,
     resume: Path | None = None,
+    seeds: Positive | None = None,
+    jobs: Positive | None = None,
+    trust: Trust = None,
     quiet: Flag = False,
     json: Flag = False,
     **settings: Any,
@@ -37,6 +41,14 @@ def train(
         Folder of the run; by default a new one in runs/.
     resume
         Folder of a run to resume, instead of a task.
+    seeds
+        Train with this many seeds side by side, in OUT/seed-0, OUT/seed-1, …, and end with a table; the same command
+        resumes what was interrupted.
+    jobs
+        Runs at a time with --seeds, each in a process with one thread; by default one per core.
+    trust
+        Module of your own that the model or task of a file of settings, or of a run, is from; --model and --task may
+        themselves name package.module:Class.
     quiet
         Print nothing.
     json
@@ -44,19 +56,20 @@ def train(
     """
     from kreiss.training import config as configuration
     from kreiss.training import fitting
-    from kreiss.training.planning import make_network, make_task
-    from kreiss.training.presets import preset_named
+    from kreiss.training.planning import make_network, make_task, planned
 
     named, dotted = configuration.words(words)
     chosen = {**{name: value for name, value in settings.items() if value is not None}, **dotted}
     show = display(quiet, json)
+    may_import(trust, only_task(named), chosen)
     if resume is not None:
         return exit_code(fitting.resume(resume, chosen, show=show))
-    sources = [preset_named(preset, chosen)] if preset else []
-    sources += [configuration.read_settings(config)] if config else []
-    resolved = configuration.resolved(*sources, only_task(named), chosen)
+    resolved = configuration.resolved(*sources(preset, config, chosen), only_task(named), chosen)
     task = make_task(resolved)
     folder = out or new_folder(resolved.task.name, resolved.model.name)
+    if seeds is not None:
+        make_network(resolved, task)  # raises for settings that do not fit, before anything is started
+        return train_seeds(planned(resolved, task), seeds, jobs, folder, quiet)
     return exit_code(fitting.run(resolved, folder, make_network(resolved, task), task, show=show))
 
 

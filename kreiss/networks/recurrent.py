@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from kreiss import own
 from kreiss.contracts import Network, Sizes
 from kreiss.errors import InputError, check_name, check_size, check_tensor
 from kreiss.layers import RecurrentLayer
@@ -81,10 +82,8 @@ class RecurrentNetwork(Network):
         options: dict[str, Any] = {"bidirectional": settings.bidirectional, "dtype": getattr(torch, settings.dtype)}
         if settings.layers > 1:
             options["dropout"] = settings.dropout
-        layer = LAYERS[settings.name](
-            FEATURES if image else settings.embedding or task.input_size, settings.hidden, settings.layers,
-            generator=generator, **options, **(settings.model_extra or {}),
-        )  # fmt: skip
+        inputs = FEATURES if image else settings.embedding or task.input_size
+        layer = _layer(settings, inputs, generator=generator, **options, **(settings.model_extra or {}))
         return cls(
             layer, task.output_size, answers=task.answers, symbols=symbols, embedding=settings.embedding,
             dropout=settings.dropout, start=settings.start, generator=generator, **front,
@@ -241,6 +240,19 @@ class RecurrentNetwork(Network):
         frozen = super().freeze()
         frozen.layer = self.layer.freeze()
         return frozen
+
+
+def _layer(settings: RecurrentSettings, inputs: int, **options: Any) -> nn.Module:
+    make = LAYERS[settings.name]
+    try:
+        return make(inputs, settings.hidden, settings.layers, **options)
+    except TypeError as error:
+        if own.is_ours(make):
+            raise
+        raise InputError(
+            f"the constructor of {settings.name} must be called as that of kreiss.RecurrentLayer, with (input_size, "
+            f"hidden_size, num_layers, **options); got {error}. Hand **options on to the base class."
+        ) from error
 
 
 def _image(task: Sizes) -> tuple[int, int, int] | None:

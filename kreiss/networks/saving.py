@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,13 +12,14 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
-from kreiss.contracts import Network
+from kreiss import own
 from kreiss.errors import InputError, check_name
 from kreiss.layers import RecurrentLayer
-from kreiss.networks.building import NETWORKS, registered_name
+from kreiss.networks.building import LAYER_BASES, NETWORKS, class_named, name_of, register_network
+from kreiss.networks.own import CONTRACT, arguments_of, has_contract, source_of
 from kreiss.networks.recurrent import RecurrentNetwork
-from kreiss.networks.registry import LAYERS
 from kreiss.options import options_of, sentence, typed_options
+from kreiss.recorded import Recorded
 from kreiss.sets import SETS
 from kreiss.storage import files
 from kreiss.storage.identity import check_owner, known_identity
@@ -33,8 +35,9 @@ def save(model: nn.Module, path: str | Path) -> None:
     """Write a layer or a network to one safetensors file, atomically.
 
     Args:
-        model: any layer of the registry, frozen or not, a `kreiss.networks.RecurrentNetwork` around one, or any network
-            of `kreiss.relational`.
+        model: any layer, frozen or not, a `kreiss.networks.RecurrentNetwork` around one, any other network, or a module
+            of your own that holds the arguments of its constructor as attributes. The file records where a class of
+            your own came from.
         path: the file, or `hf://user/name` for a repository on the Hugging Face Hub (extra `hub`).
 
     Example:
@@ -53,13 +56,21 @@ def save(model: nn.Module, path: str | Path) -> None:
     files.write_tensors(Path(path), model.state_dict(), content)
 
 
-def load(path: str | Path, device: Any = None) -> nn.Module:
+def load(path: str | Path, device: Any = None, *, trust: Sequence[str | type[nn.Module]] = ()) -> nn.Module:
     """The model that `save` wrote, or that a run trained.
+
+    Of a class of your own the file holds the name; its module is imported only if you have named it.
 
     Args:
         path: a file of `save`, a checkpoint, a run folder (its best checkpoint, else its last), or `hf://user/name`.
         device: where to put it; the CPU by default.
+        trust: modules, or classes, that the model may be of, besides those of kreiss and those registered.
     """
+    for named in trust:
+        if isinstance(named, str):
+            own.trust(named)
+        else:
+            register_network(own.home_of(named), named)
     if str(path).startswith("hf://"):
         from kreiss.networks import hub
 
@@ -70,6 +81,8 @@ def load(path: str | Path, device: Any = None) -> nn.Module:
         tensors = part(tensors, MODEL)
     try:
         model = rebuilt(content["model"], tensors)
+    except own.Untrusted:
+        raise
     except (InputError, TypeError) as error:  # TypeError: an unsuitable argument
         raise files.foreign(Path(path), f"a model that cannot be built ({str(error).rstrip('.')})") from error
     return model.to(device or "cpu")
@@ -127,15 +140,21 @@ def description(model: nn.Module) -> dict[str, Any]:
     """What is needed to rebuild `model`, as plain values, without its parameters."""
     if isinstance(model, RecurrentNetwork):
         return {"kind": "network", "layer": description(model.layer), "config": model.config}
-    name = registered_name(model)
-    if name is None or model.unrecorded:
+    if not (isinstance(model, Recorded) or has_contract(type(model))):
         raise InputError(
-            "`model` must be a layer of kreiss or a kreiss.networks.RecurrentNetwork around one; got "
-            f"{type(model).__name__}. Save its state_dict() with safetensors.torch.save_file instead."
+            f"`model` must be a layer of kreiss, a network, or a module with {CONTRACT}; got {type(model).__name__}. "
+            "Save its state_dict() with safetensors.torch.save_file instead."
         )
-    kind = "network" if isinstance(model, Network) else "layer"
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    fields: dict[str, Any] = {"kind": kind, "name": name, "config": model.config, "dtype": dtype}
+    if isinstance(model, Recorded) and model.unrecorded:
+        raise InputError(
+            f"`model` must have been made with plain values to be saved; got {type(model).__name__} with "
+            f"`{model.unrecorded[0]}`. Save its state_dict() with safetensors.torch.save_file instead."
+        )
+    kind = "layer" if isinstance(model, LAYER_BASES) else "network"
+    config = model.config if isinstance(model, Recorded) else arguments_of(model)
+    dtype = next((str(parameter.dtype) for parameter in model.parameters()), "float32").removeprefix("torch.")
+    fields: dict[str, Any] = {"kind": kind, "name": name_of(model), "config": config, "dtype": dtype}
+    fields |= source_of(model)
     if isinstance(model, RecurrentLayer):
         fields["sets"] = {
             suffix: {"name": type(held).__name__, "config": held.config} for suffix, held in model.sets.items()
@@ -157,6 +176,7 @@ class LayerDescription(BaseModel):
     name: str
     config: dict[str, Any]
     dtype: Literal["float16", "bfloat16", "float32", "float64"]
+    source: str = ""
     sets: dict[str, SetDescription] = {}
     fixed: list[str] = []
 
@@ -177,6 +197,7 @@ class NetworkDescription(BaseModel):
     name: str
     config: dict[str, Any]
     dtype: Literal["float16", "bfloat16", "float32", "float64"]
+    source: str = ""
     fixed: list[str]
 
 
@@ -216,9 +237,9 @@ def _around_layer(parsed: LayerDescription | RecurrentDescription, tensors: dict
 
 def _network(parsed: NetworkDescription, tensors: dict[str, Tensor]) -> nn.Module:
     """Any other network; its shapes are compared before it is built."""
-    check_name("model", parsed.name, NETWORKS)
-    make = partial(NETWORKS[parsed.name], **_options(NETWORKS[parsed.name], parsed.config))
-    with torch.device("meta"):
+    cls = _class(parsed)
+    make = partial(cls, **_options(cls, parsed.config))
+    with torch.device("meta" if own.is_ours(cls) else "cpu"):  # code of the user's own may compute with its tensors
         shapes = {name: tensor.shape for name, tensor in make().state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
         raise InputError(f"sizes must be those of the tensors; got other shapes for {parsed.name}.")
@@ -249,9 +270,14 @@ def _options(cls: type, config: dict[str, Any], without: tuple[str, ...] = ()) -
     return config
 
 
+def _class(parsed: LayerDescription | NetworkDescription) -> Any:
+    """The class of a model, by its name or, where that is not registered, by where it came from."""
+    by_source = parsed.source and parsed.name not in NETWORKS and not own.is_own(parsed.name)
+    return class_named(parsed.source if by_source else parsed.name)
+
+
 def _built(parsed: LayerDescription) -> nn.Module:
-    check_name("model", parsed.name, LAYERS)
-    cls = LAYERS[parsed.name]
+    cls = _class(parsed)
     layer = cls(**_options(cls, parsed.config), dtype=getattr(torch, parsed.dtype))
     if isinstance(layer, RecurrentLayer):
         for suffix, held in parsed.sets.items():

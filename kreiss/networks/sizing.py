@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -50,6 +51,11 @@ def hidden_size_for(
         features = getattr(layer, "output_size", hidden)  # two reals per complex unit
         return trained + (0 if outputs is None else outputs * (features + 1))
 
+    return closest(count, budget)
+
+
+def closest(count: Callable[[int], int], budget: int) -> int:
+    """The hidden size whose number of parameters, which grows with it, is closest to a budget."""
     low = _smallest(count)
     high = low
     while count(high) < budget:
@@ -60,7 +66,7 @@ def hidden_size_for(
     return low if budget - count(low) <= count(high) - budget else high
 
 
-def _smallest(count: Any) -> int:
+def _smallest(count: Callable[[int], int]) -> int:
     """The smallest hidden size that the options allow: 16 reflections need 17 units."""
     last: InputError | None = None
     for hidden in range(1, 2049):

@@ -10,14 +10,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from kreiss.experiments import Experiment, Published, Row, Scale
+from kreiss.experiments import Experiment, Published, Row
 from kreiss.networks.saving import BEST
-from kreiss.studies import worker
 from kreiss.studies.jobs import differences, keys_of
 from kreiss.studies.results import Record
 from kreiss.tasks import TASKS
 from kreiss.tasks.base import HIGHER
-from kreiss.training.record import read_config
 
 MOST_SEEDS = 10  # per row
 MOST_NOT_RUN = 12  # rows without runs that a table shows; more are counted below it
@@ -127,23 +125,6 @@ def compare(made: Experiment, scale: str, known: dict[str, Record]) -> Compariso
     return Comparison(made, scale, lines, baselines.pop() if len(baselines) == 1 else None, _order(lines))
 
 
-def compare_runs(folders: Sequence[Path]) -> Comparison:
-    """Runs in folders side by side, without a paper."""
-    lines: list[Line] = []
-    for folder in folders:
-        config = read_config(folder)
-        record = {**worker.record_of(folder, config), "key": str(folder.resolve())}
-        settings = {"model": config.model.name, "task": config.task.name}
-        metric = TASKS[config.task.name].metric
-        values = [record["test"][metric]] if "test" in record else []
-        lines.append(Line(Row(folder.name, str(folder), settings), None, [record], values, False))
-    experiment = Experiment(
-        "runs", "", "runs of your own", "Runs", TASKS[lines[0].row.settings["task"]].metric,
-        tuple(line.row for line in lines), {"own": Scale("as configured")},
-    )  # fmt: skip
-    return Comparison(experiment, "own", lines)
-
-
 def _line(experiment: Experiment, row: Row, scale: str, known: dict[str, Record]) -> Line:
     keys = keys_of(experiment, row, scale, MOST_SEEDS)
     runs = [{**known[key], "key": key} for key in keys if key in known]
@@ -224,6 +205,7 @@ def _against_baseline(line: Line, comparison: Comparison) -> str:
 
 
 def naive(comparison: Comparison) -> str:
-    """What the baseline of the experiment's task is called."""
+    """What the baseline of the experiment's task is called; runs of one's own record it."""
+    recorded = [run["naive"] for line in comparison.lines for run in line.runs if "naive" in run]
     names = (line.row.settings["task"] for line in comparison.lines if not line.row.quoted)
-    return TASKS[next(names)].naive
+    return str(recorded[0]) if recorded else TASKS[next(names)].naive

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import html
 import io
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kreiss.report import objects, page, tables
+from kreiss.report import objects, own, page, tables
 from kreiss.report.comparison import Comparison, Line, folder_of, naive
 from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
 from kreiss.report.style import GREY, canvas, mosaic, style
 from kreiss.studies.results import Record
 
+PUBLISHED = (
+    "Published numbers beside ours: mean ± standard error over seeds. Every row says at which scale it was run; a "
+    "number of a scaled-down run is no measure of the published one."
+)
 STRUCTURED = ("nnrnn",)  # networks whose learned Schur form is plotted
 
 
@@ -28,19 +33,23 @@ def write(comparisons: Sequence[Comparison], path: Path, runs: Path) -> Path:
         runs: folder of the runs; if it contains the networks, their learned structure is plotted.
     """
     sections = [_section(comparison, runs) for comparison in comparisons]
-    links = [(_key(comparison), f"{comparison.made.name}, {comparison.scale}") for comparison in comparisons]
-    about = (
-        "Published numbers beside ours: mean ± standard error over seeds. Every row says at which scale it was run; a "
-        "number of a scaled-down run is no measure of the published one."
-    )
+    links = [(_key(comparison), _link(comparison)) for comparison in comparisons]
+    if all(comparison.scale == own.OWN for comparison in comparisons):
+        title, about = "Runs", "Test metrics of runs of your own: mean ± standard error over seeds, the best in bold."
+    else:
+        title, about = "Experiments", PUBLISHED
     foot = "All numbers are in the results that this page was made from."
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page.whole("Experiments", about, links, sections, foot), encoding="utf-8")
+    path.write_text(page.whole(title, about, links, sections, foot), encoding="utf-8")
     return path
 
 
 def _key(comparison: Comparison) -> str:
-    return f"{comparison.made.name}-{comparison.scale}".replace("/", "-")
+    return re.sub(r"[^\w.-]+", "-", f"{comparison.made.name}-{comparison.scale}")
+
+
+def _link(comparison: Comparison) -> str:
+    return comparison.made.name + ("" if comparison.scale == own.OWN else f", {comparison.scale}")
 
 
 def _section(comparison: Comparison, runs: Path) -> str:
@@ -48,6 +57,7 @@ def _section(comparison: Comparison, runs: Path) -> str:
     scale = experiment.scales[comparison.scale]
     measured = f"{experiment.metric}, {experiment.split}"
     where = f"{tables.source(experiment)}: {measured}. Scale {comparison.scale}: {scale.about}."
+    where = own.about(comparison) if comparison.scale == own.OWN else where
     name = html.escape(experiment.name)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(comparison))
     pictures = "".join(
@@ -60,14 +70,15 @@ def _section(comparison: Comparison, runs: Path) -> str:
 <div class="wide" tabindex="0" role="region" aria-label="Table of {name}">{_tables(comparison)}</div>
 <p>{html.escape(tables.closing(comparison))}</p>
 {pictures}
-<details><summary>What is ambiguous or differs</summary><ul>{notes}</ul></details>
+{f"<details><summary>What is ambiguous or differs</summary><ul>{notes}</ul></details>" if notes else ""}
 </section>"""
 
 
 def _tables(comparison: Comparison) -> str:
     """The comparison, and further published numbers if there are any."""
-    rows = [tables.cells(line, comparison) for line in comparison.shown]
-    return _table(tables.HEADINGS, rows) + _table(*tables.further(comparison))
+    if comparison.scale == own.OWN:
+        return own.as_html(comparison)
+    return _table(*tables.main(comparison)) + _table(*tables.further(comparison))
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -6,12 +6,15 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from kreiss.catalogue import short
 from kreiss.errors import InputError
 from kreiss.experiments import Experiment, Published
 from kreiss.report.comparison import NOT_RUN, Comparison, Line, naive, verdict
 
+T = TypeVar("T")
+EMPTY = "–"  # a cell that holds nothing
 FINEST = 6  # decimals; smaller errors are written with a power of ten
 SPECIAL = re.compile(r"[\\`*|<>\[\]#~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore inside a word is no markup
 MARK = re.compile(r"(<!-- kreiss report ([^>]*?) -->\n).*?(<!-- end of report -->)", re.DOTALL)
@@ -20,7 +23,7 @@ MARK = re.compile(r"(<!-- kreiss report ([^>]*?) -->\n).*?(<!-- end of report --
 def number(value: float | None, error: float | None = None) -> str:
     """A number with four digits, or with its standard error and the digits that this warrants."""
     if value is None:
-        return "–"
+        return EMPTY
     if not error:
         text = f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
         return text if error is None else f"{text} ± 0"
@@ -34,8 +37,16 @@ def number(value: float | None, error: float | None = None) -> str:
 def printed(paper: Published | None) -> str:
     """A published number as it is printed."""
     if paper is None:
-        return "–"
+        return EMPTY
     return f"{paper.value:g}" + (f" ± {paper.error:g}" if paper.error is not None else "")
+
+
+def without_empty(
+    headings: Sequence[str], rows: Sequence[Sequence[T]], text: Callable[[T], str] = str
+) -> tuple[list[str], list[list[T]]]:
+    """Headings and rows without columns that hold nothing in any row."""
+    kept = [place for place in range(len(headings)) if not rows or any(text(row[place]) != EMPTY for row in rows)]
+    return [headings[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def heading_row(*cells: str) -> list[str]:
@@ -66,20 +77,20 @@ def cells(line: Line, comparison: Comparison) -> list[str]:
     moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]
     return [
         label(line, comparison),
-        ", ".join(line.row.columns) or "–",
+        ", ".join(line.row.columns) or EMPTY,
         parameters(line),
         printed(line.published),
-        result + failures(line) if line.runs else "–" if line.row.quoted else NOT_RUN,
-        str(len(line.runs)) if line.runs else "–",
-        "–" if line.difference is None else f"{line.difference:+.2g}",
-        "–" if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}",
+        result + failures(line) if line.runs else EMPTY if line.row.quoted else NOT_RUN,
+        str(len(line.runs)) if line.runs else EMPTY,
+        EMPTY if line.difference is None else f"{line.difference:+.2g}",
+        EMPTY if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}",
         verdict(line, comparison),
     ]
 
 
 def parameters(line: Line) -> str:
     """The number of trained parameters, if a run of the row records it."""
-    return next((f"{run['parameters']:,}" for run in line.runs if "parameters" in run), "–")
+    return next((f"{run['parameters']:,}" for run in line.runs if "parameters" in run), EMPTY)
 
 
 def failures(line: Line) -> str:
@@ -100,17 +111,23 @@ HEADINGS = ("network", "comparison", "parameters", "paper", "ours", "seeds", "di
 def table(comparison: Comparison) -> str:
     """An experiment as a Markdown table with its context."""
     experiment, scale = comparison.made, comparison.made.scales[comparison.scale]
+    headings, rows = main(comparison)
     lines = [
         f"{experiment.title} ({source(experiment)}): {experiment.metric}, {experiment.split}. "
         f"Scale {comparison.scale}: {scale.about}.",
         "",
-        *heading_row(*HEADINGS),
-        *(plain_row(cells(line, comparison)) for line in comparison.shown),
+        *heading_row(*headings),
+        *map(plain_row, rows),
         "",
         *further_lines(comparison),
         closing(comparison),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def main(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of the table, without empty columns."""
+    return without_empty(HEADINGS, [cells(line, comparison) for line in comparison.shown])
 
 
 def further_lines(comparison: Comparison) -> list[str]:

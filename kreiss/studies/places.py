@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from kreiss.studies import worker
 from kreiss.studies.jobs import Job
 from kreiss.studies.results import Record
 from kreiss.training.config import written
+from kreiss.training.registering import classes_of, take_over
 
 LOOK = 1.0  # seconds between looks at active runs
 SINGLE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -37,21 +39,30 @@ class Place(Protocol):
         """
 
 
+def environment() -> dict[str, str]:
+    """Of a process with one thread, which imports modules from where this one does."""
+    return {**os.environ, **dict.fromkeys(SINGLE, "1"), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 def unfinished(why: object) -> RunError:
     """The error for an unfinished run."""
     return RunError(f"not finished: {why}")
 
 
-def made_in_this_process(job: Job, runs: Path) -> Record:
+def made_in_this_process(
+    job: Job, runs: Path, classes: Mapping[str, str] | None = None, path: Sequence[str] = ()
+) -> Record:
     """Execute or resume a run in this process, with one thread."""
     torch.set_num_threads(1)
     try:
+        sys.path += [place for place in path if place not in sys.path]
+        take_over(classes or {})
         state = worker.work(runs / job.key, job.config)
     except MISHAPS as error:
         raise unfinished(error) from error
     if state not in worker.ENDED:
         raise unfinished("it was interrupted")
-    return worker.record_of(runs / job.key, job.config)
+    return worker.record_of(runs / job.key)
 
 
 class Here:
@@ -83,19 +94,26 @@ class Here:
     def _made(self, job: Job, runs: Path) -> Record:
         """Execute or resume a run in its own process, which ends when this one does."""
         folder, settings = runs / job.key, runs / f"{job.key}.yaml"
-        runs.mkdir(parents=True, exist_ok=True)
+        settings.parent.mkdir(parents=True, exist_ok=True)
         write_whole(settings, written(job.config).encode())
-        code, errors = self._ran([sys.executable, "-m", "kreiss.studies.worker", str(folder), str(settings)])
+        command = [
+            sys.executable,
+            "-m",
+            "kreiss.studies.worker",
+            str(folder),
+            str(settings),
+            json.dumps(classes_of(job.config)),
+        ]
+        code, errors = self._ran(command)
         if code:
             why = errors.splitlines()[-1].removeprefix("error: ") if errors else f"its process ended with code {code}"
             raise unfinished(why)
-        return worker.record_of(folder, job.config)
+        return worker.record_of(folder)
 
     def _ran(self, command: list[str]) -> tuple[int, str]:
         """Exit code and standard error of a process; it sees by its standard input that this one is gone."""
-        environment = {**os.environ, **dict.fromkeys(SINGLE, "1")}
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
             start_new_session=True,  # Ctrl-C reaches this process alone, which stops the others
         ) as process:  # fmt: skip
             assert process.stderr is not None
@@ -136,7 +154,8 @@ class OnRay:
 
     def made(self, jobs: list[Job], runs: Path, look: Callable[[], None]) -> Made:
         make = self.ray.remote(num_cpus=1, max_retries=3)(made_in_this_process)
-        waiting = {make.remote(job, runs.resolve()): job for job in jobs}
+        path = [os.path.abspath(place) for place in sys.path]
+        waiting = {make.remote(job, runs.resolve(), classes_of(job.config), path): job for job in jobs}
         while waiting:
             done, _ = self.ray.wait(list(waiting), num_returns=1, timeout=LOOK)
             for reference in done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,24 +62,46 @@ def reproduce(
     console.print(f"{made.name} at scale {scale}: {len(jobs)} runs, {len(done)} done, {len(missing)} to make")
     if done:
         results.add(folder, made.name, done)
-    troubles: dict[str, RunError] = {}
     if again:
         _set_aside(missing, runs)
-    with Watch(missing, runs, made.metric, console) as watch, closing(place.made(missing, runs, watch.look)) as making:
+
+    def keep(job: Job, record: Record) -> None:
+        done[job.key] = _named(record, job, scale)
+        results.add(folder, made.name, {job.key: done[job.key]})
+
+    make(missing, place, runs, made.name, made.metric, console, keep)
+    return done
+
+
+def make(
+    jobs: list[Job], place: Place, runs: Path, name: str, metric: str, console: Console,
+    keep: Callable[[Job, Record], None] = lambda job, record: None,
+) -> None:  # fmt: skip
+    """Execute runs, or resume them; an error at the end says which were not finished.
+
+    Args:
+        jobs: the runs.
+        place: where they are executed.
+        runs: folder of the runs.
+        name: of all of them together, for messages.
+        metric: that is shown.
+        console: where progress is shown.
+        keep: called with every result as it comes.
+    """
+    troubles: dict[str, RunError] = {}
+    with Watch(jobs, runs, metric, console) as watch, closing(place.made(jobs, runs, watch.look)) as making:
         for job, came in making:
             if isinstance(came, RunError):
                 troubles[f"{job.row} seed {job.seed}"] = came
                 watch.ended(job, str(came))
                 continue
-            done[job.key] = _named(came, job, scale)
-            results.add(folder, made.name, {job.key: done[job.key]})
-            watch.ended(job, said(came, made.metric))
+            keep(job, came)
+            watch.ended(job, said(came, metric))
     if troubles:
         raise RunError(
-            f"{len(troubles)} of {len(missing)} runs of {made.name} were not finished; rerun the command: "
+            f"{len(troubles)} of {len(jobs)} runs of {name} were not finished; rerun the command: "
             f"{', '.join(troubles)}. The first was {next(iter(troubles.values()))}"
         )
-    return done
 
 
 def _set_aside(jobs: list[Job], runs: Path) -> None:

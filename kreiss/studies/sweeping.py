@@ -20,11 +20,15 @@ from kreiss.experiments import row as named
 from kreiss.settings import Config
 from kreiss.studies.grids import GRIDS
 from kreiss.studies.locks import alone, journal_lock
-from kreiss.tasks import TASKS
+from kreiss.studies.places import environment, ray_at
+from kreiss.studies.searching import Choice, choices, ends, suggested
+from kreiss.tasks import task_named
 from kreiss.training.config import current_name, first_name, resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
+from kreiss.training.planning import make_network, make_task, planned
 from kreiss.training.presets import without_other_length
+from kreiss.training.registering import classes_of, take_over
 
 JOURNAL, LOCK = "journal.log", "journal.lock"
 
@@ -34,11 +38,12 @@ class Sweep:
     """A search.
 
     Args:
-        preset: row of an experiment whose settings are the start.
+        preset: row of an experiment whose settings are the start; empty if `changes` are all settings.
         scale: of the experiment.
-        grid: a name of `GRIDS`.
+        grid: a name of `GRIDS`, or empty.
         changes: settings to change for all trials.
         folder: of the journal.
+        search: settings and values that are tried beside those of the grid: ("lr=1e-4..1e-1", "hidden=64,128").
     """
 
     preset: str
@@ -46,28 +51,52 @@ class Sweep:
     grid: str
     changes: dict[str, Any]
     folder: Path
+    search: tuple[str, ...] = ()
 
     def settings(self) -> dict[str, Any]:
         """What all trials share."""
+        if not self.preset:
+            return self.changes
         experiment, row = named(self.preset)
         check_name("scale", self.scale, experiment.scales)
         return {**without_other_length(experiment.settings(row, self.scale), self.changes), **self.changes}
 
-    @property
-    def model(self) -> str:
-        return str(named(self.preset)[1].settings["model"])
-
-    def choices(self) -> dict[str, tuple[Any, ...]]:
+    def choices(self) -> dict[str, Choice]:
         """Values by setting, of those that the model has."""
-        check_name("grid", self.grid, GRIDS)
-        hidden = resolved(self.settings()).model.model_dump().get("hidden", 0)
-        return GRIDS[self.grid].choices_for(self.model, hidden)
+        found: dict[str, Choice] = {}
+        if self.grid:
+            check_name("grid", self.grid, GRIDS)
+            model = resolved(self.settings()).model
+            found.update(GRIDS[self.grid].choices_for(model.name, model.model_dump().get("hidden", 0)))
+        return {**found, **choices(self.search)}
 
     def config(self, chosen: dict[str, Any]) -> Config:
         """The settings of a trial, from what was chosen under today's names or those in the journal."""
         chosen = {current_name(name): value for name, value in chosen.items()}
-        follows = {name: chosen[other] * share for name, (other, share) in GRIDS[self.grid].follows.items()}
-        return resolved(self.settings(), chosen, follows)
+        follows = GRIDS[self.grid].follows if self.grid else {}
+        return resolved(
+            self.settings(), chosen, {name: chosen[other] * share for name, (other, share) in follows.items()}
+        )
+
+    def check(self) -> Config:
+        """Raise, before anything is written, for a value that a run would refuse; returns the settings of a trial."""
+        tried = {name: ends(choice) for name, choice in self.choices().items()}
+        if not tried:
+            raise InputError("a search must try something; got no setting. Give --search lr=1e-4..1e-1, or --grid.")
+        first = {name: values[0] for name, values in tried.items()}
+        config = self.config(first)
+        task = make_task(config)
+        make_network(config, task)
+        for name, values in tried.items():
+            for other in (self.config({**first, name: value}) for value in values[1:]):
+                if name.startswith(("task.", "model.")):  # whose values their classes check
+                    make_network(other, make_task(other) if name.startswith("task.") else task)
+        return config
+
+    def described(self) -> dict[str, Any]:
+        """What makes two searches the same, in JSON."""
+        fields = {**asdict(self), "folder": "", "search": list(self.search)}
+        return fields if self.search else {name: value for name, value in fields.items() if name != "search"}
 
 
 def optuna_here() -> Any:
@@ -86,17 +115,17 @@ def study_of(sweep: Sweep) -> Any:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    task = task_named(resolved(sweep.settings()).task.name)
     sweep.folder.mkdir(parents=True, exist_ok=True)
     folder = sweep.folder.resolve()  # Optuna's own lock cannot be freed below a relative path
     storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL), journal_lock(folder / LOCK)))
-    task = TASKS[resolved(sweep.settings()).task.name]
     study = optuna.create_study(
         study_name="kreiss", storage=storage, load_if_exists=True,
         direction="maximize" if task.higher_is_better else "minimize",
         sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
     )  # fmt: skip
-    described = {**asdict(sweep), "folder": ""}
+    described = sweep.described()
     if study.user_attrs.get("sweep", described) != described:
         raise InputError(
             f"`out` must be a new folder or that of the same sweep; got {sweep.folder}, which holds another. "
@@ -113,11 +142,20 @@ def work(sweep: Sweep, trials: int) -> None:
     """Run trials until this many in the journal have ended; several workers do this at once."""
     optuna = optuna_here()
     study = study_of(sweep)
-    ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-    callback = optuna.study.MaxTrialsCallback(trials, states=ended)
-    if len(study.get_trials(deepcopy=False, states=ended)) >= trials:
+    if ended(study) >= trials:
         return
+    callback = optuna.study.MaxTrialsCallback(trials, states=_ends())
     study.optimize(lambda trial: _trial(sweep, trial), callbacks=[callback], catch=())
+
+
+def _ends() -> tuple[Any, Any]:
+    states = optuna_here().trial.TrialState
+    return states.COMPLETE, states.PRUNED
+
+
+def ended(study: Any) -> int:
+    """How many trials have ended."""
+    return len(study.get_trials(deepcopy=False, states=_ends()))
 
 
 def _give_up_lost(study: Any) -> None:
@@ -146,8 +184,7 @@ def _trial(sweep: Sweep, trial: Any) -> float:
     """Train with the settings of a trial; reported at every validation, and pruned when it falls behind."""
     optuna = optuna_here()
     trial.set_user_attr("worker", (platform.node(), os.getpid()))
-    choices = sweep.choices().items()
-    chosen = {name: trial.suggest_categorical(first_name(name), values) for name, values in choices}
+    chosen = {name: suggested(trial, first_name(name), choice) for name, choice in sweep.choices().items()}
     better = max if trial.study.direction == optuna.study.StudyDirection.MAXIMIZE else min
     values: list[float] = []
     for number, value in enumerate(validations(sweep.config(chosen))):
@@ -166,7 +203,6 @@ def validations(config: Config) -> Iterator[float]:
 
     from kreiss.training.checkpoint import own_generators
     from kreiss.training.loop import Supervised
-    from kreiss.training.planning import make_network, make_task, planned
 
     task = make_task(config)
     config = planned(config, task)
@@ -193,11 +229,13 @@ def validations(config: Config) -> Iterator[float]:
 
 def sweep_here(sweep: Sweep, trials: int, workers: int) -> Any:
     """The search by several processes with one thread each; returns the study."""
+    classes = classes_of(sweep.check())
     take_up(sweep)
+    if ended(study := study_of(sweep)) >= trials:
+        return study
     described = json.dumps({**asdict(sweep), "folder": str(sweep.folder)})
-    command = [sys.executable, "-m", "kreiss.studies.sweeping", described, str(trials)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    processes = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) for _ in range(workers)]
+    command = [sys.executable, "-m", "kreiss.studies.sweeping", described, str(trials), json.dumps(classes)]
+    processes = [subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE) for _ in range(workers)]
     codes = [process.wait() for process in processes]
     for process in processes:
         assert process.stdin is not None
@@ -223,13 +261,22 @@ def end_torn_line(path: Path) -> None:
 
 def sweep_on_ray(sweep: Sweep, trials: int, workers: int, address: str) -> Any:
     """The same search on a Ray cluster, whose machines share the folder; Ray decides what runs where."""
-    from kreiss.studies.places import ray_at
-
+    classes = classes_of(sweep.check())
     ray = ray_at(address)
     take_up(sweep)
-    make = ray.remote(num_cpus=1)(work)
-    ray.get([make.remote(sweep, trials) for _ in range(workers)])
+    if ended(study := study_of(sweep)) >= trials:
+        return study
+    make = ray.remote(num_cpus=1)(work_elsewhere)
+    path = [os.path.abspath(place) for place in sys.path]
+    ray.get([make.remote(sweep, trials, classes, path) for _ in range(workers)])
     return study_of(sweep)
+
+
+def work_elsewhere(sweep: Sweep, trials: int, classes: dict[str, str], path: list[str]) -> None:
+    """`work` in a process that knows neither the classes of the user's own nor where they are."""
+    sys.path += [place for place in path if place not in sys.path]
+    take_over(classes)
+    work(sweep, trials)
 
 
 def main() -> None:
@@ -241,7 +288,9 @@ def main() -> None:
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
     described = json.loads(sys.argv[1])
-    work(Sweep(**{**described, "folder": Path(described["folder"])}), int(sys.argv[2]))
+    take_over(json.loads(sys.argv[3]))
+    search = tuple(described["search"])
+    work(Sweep(**{**described, "folder": Path(described["folder"]), "search": search}), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

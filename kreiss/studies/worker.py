@@ -1,8 +1,9 @@
 """One run in a process of its own: started, or resumed where an earlier process left it.
 
-    python -m kreiss.studies.worker FOLDER SETTINGS
+    python -m kreiss.studies.worker FOLDER SETTINGS CLASSES
 
-Ends when its standard input does: the process that started it is then gone. What it has done is in its last checkpoint.
+CLASSES are those of the user's own that the settings name, in JSON. Ends when its standard input does: the process that
+started it is then gone. What it has done is in its last checkpoint.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ import torch
 
 from kreiss.errors import Diverged
 from kreiss.settings import Config
-from kreiss.storage.files import write_whole
+from kreiss.storage.identity import ABOUT, read_document
 from kreiss.studies.locks import alone
 from kreiss.studies.results import Record, is_result
-from kreiss.tasks import TASKS
+from kreiss.tasks import TASKS, Task
 from kreiss.training import fitting
 from kreiss.training.checkpoint import LAST
-from kreiss.training.config import read_settings, resolved
+from kreiss.training.config import dotted, read_settings, resolved
 from kreiss.training.planning import make_network, make_task
-from kreiss.training.record import read_records, read_status, remove
+from kreiss.training.record import read_records, read_status, remove, settings_of
+from kreiss.training.registering import take_over
 
 ENDED = ("finished", "failed")
 WAIT = 0.2  # seconds between looks at a run that was resumed by hand
-FACTS = "facts.json"  # known before the first update
+FACTS = "facts.json"  # of a run of an earlier version; today they are in run.json
 SPECTRUM = ("modulus_min", "modulus_mean", "modulus_max", "departure")
 LEFT_OUT = ("update", "split", "seconds", *SPECTRUM)
 
@@ -54,9 +56,6 @@ def _work(folder: Path, config: Config) -> str:
         remove(folder)  # ended before its first checkpoint
     task = make_task(config)
     network = make_network(config, task)
-    folder.mkdir(parents=True, exist_ok=True)
-    count = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-    write_whole(folder / FACTS, json.dumps({"parameters": count, "baseline": task.baseline()}).encode())
     try:
         return fitting.run(config, folder, network, task, show="quiet", resume=resumed).state
     except Diverged:
@@ -65,14 +64,14 @@ def _work(folder: Path, config: Config) -> str:
         return "failed"
 
 
-def record_of(folder: Path, config: Config) -> Record:
-    """The result of a run that finished or diverged, small enough to keep."""
-    records, status = read_records(folder), read_status(folder)
+def record_of(folder: Path) -> Record:
+    """The result of a run that finished or diverged, small enough to keep; needs none of its classes."""
+    records, status, facts = read_records(folder), read_status(folder), facts_of(folder)
     curve = [_numbers(record) for record in records if record.get("split") == "valid"]
     tested = [record for record in records if record.get("split") == "test"]
     result: dict[str, Any] = {
-        "state": status["state"], **_facts(folder), "updates": status["update"],
-        "seconds": records[-1]["seconds"] if records else 0.0, "torch": _torch_of(folder),
+        "state": status["state"], **{name: facts[name] for name in ("parameters", "baseline") if name in facts},
+        "updates": status["update"], "seconds": records[-1]["seconds"] if records else 0.0, "torch": facts["torch"],
     }  # fmt: skip
     if status.get("cause") == "solved":
         result["solved"] = status["update"]
@@ -82,7 +81,7 @@ def record_of(folder: Path, config: Config) -> Record:
         result["test"] = {name: value for name, value in tested[-1].items() if name not in LEFT_OUT}
         result["spectrum"] = {name: tested[-1][name] for name in SPECTRUM if name in tested[-1]}
     if curve:
-        result["valid"] = _best(curve, config)
+        result["valid"] = _best(curve, facts)
         result["curve"] = curve
     return result
 
@@ -93,21 +92,20 @@ def _numbers(record: Record) -> Record:
     }  # fmt: skip
 
 
-def _best(curve: list[Record], config: Config) -> Record:
-    task = TASKS[config.task.name]
-    best = (max if task.higher_is_better else min)(curve, key=lambda record: record[task.metric])
+def _best(curve: list[Record], facts: Record) -> Record:
+    best = (max if facts["higher"] else min)(curve, key=lambda record: record[facts["metric"]])
     return {name: value for name, value in best.items() if name != "update"}
 
 
-def _facts(folder: Path) -> Record:
-    """Parameters and baseline; empty for a run from elsewhere."""
-    path = folder / FACTS
-    facts: Record = json.loads(path.read_text()) if path.exists() else {}
-    return facts
-
-
-def _torch_of(folder: Path) -> str:
-    return str(json.loads((folder / "run.json").read_text())["torch"])
+def facts_of(folder: Path) -> Record:
+    """Parameters, baseline, metric and its direction, and the version of torch, of a run of any version."""
+    about = read_document(folder / ABOUT)
+    if (folder / FACTS).exists():
+        about |= json.loads((folder / FACTS).read_text())
+    if "metric" not in about:
+        task = TASKS.get(str(dotted(settings_of(folder)).get("task.name")), Task)
+        about |= {"metric": task.metric, "higher": task.higher_is_better, "naive": task.naive}
+    return about
 
 
 def end_with_the_parent() -> None:
@@ -122,6 +120,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, settings = Path(sys.argv[1]), Path(sys.argv[2])
     try:
+        take_over(json.loads(sys.argv[3]))
         state = work(folder, resolved(read_settings(settings)))
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,5 +1,7 @@
 """Tasks: batches by number, loss, metrics, memoryless baseline; independent of models."""
 
+from kreiss import own
+from kreiss.errors import InputError, check_name
 from kreiss.tasks.adding import Adding
 from kreiss.tasks.base import Batch, Task
 from kreiss.tasks.characters import Characters
@@ -41,6 +43,22 @@ TASKS: dict[str, type[Task]] = {
     "game": Game,
 }
 
+
+def task_named(name: str) -> type[Task]:
+    """The task of that name; `package.module:Class` of a trusted module is registered on first use."""
+    if name not in TASKS and own.is_own(name):
+        register_task(name, own.trusted("task", name))
+    check_name("task", name, TASKS)
+    return TASKS[name]
+
+
+def register_task(name: str, cls: type[Task]) -> None:
+    """Make a task known under a name."""
+    if not issubclass(cls, Task):
+        raise InputError(f"`{name}` must be a kreiss.tasks.Task; got another class. Derive it from kreiss.tasks.Task.")
+    TASKS[name] = cls
+
+
 __all__ = [
     "TASKS",
     "Adding",
@@ -64,4 +82,5 @@ __all__ = [
     "Separated",
     "Sequence",
     "Task",
+    "task_named",
 ]

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from kreiss.errors import InputError, check_name, in_bytes
-from kreiss.networks.building import NETWORKS
+from kreiss.errors import InputError, in_bytes
+from kreiss.networks.building import NETWORKS, network_named
 from kreiss.options import Option, options_of, sentence, typed_options
 from kreiss.settings import (
     SECTIONS,
@@ -25,7 +25,7 @@ from kreiss.settings import (
     Section,
     TaskSection,
 )
-from kreiss.tasks import TASKS
+from kreiss.tasks import task_named
 
 LARGEST_FILE = 10**6  # bytes of a file of settings
 DEEPEST, MOST = 20, 10_000  # levels and values in it, aliases expanded
@@ -125,15 +125,13 @@ def _fields(section: str) -> dict[str, Any]:
 def _task(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of a task, with its own options in their types."""
     name = settings.setdefault("name", TaskSection.model_fields["name"].default)
-    check_name("task", name, TASKS)
-    return _typed("task", settings, options_of(TASKS[name]), TaskSection)
+    return _typed("task", settings, options_of(task_named(name)), TaskSection)
 
 
 def _model(settings: dict[str, Any]) -> NetworkSettings:
     """Settings of a network, in the section of its kind."""
     name = settings.setdefault("name", RecurrentSettings.model_fields["name"].default)
-    check_name("model", name, NETWORKS)
-    network = NETWORKS[name]
+    network = network_named(name)
     typed = _typed("model", settings, network.options(name), network.Settings)
     try:
         return network.Settings.model_validate(typed)

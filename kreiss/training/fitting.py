@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from kreiss import own
 from kreiss.errors import InputError
 from kreiss.networks.building import settings_of, with_readout
 from kreiss.settings import Config
@@ -45,9 +46,9 @@ def fit(
     """Train a model on a task and test its best checkpoint once.
 
     Args:
-        model: a registered name; a layer, which gets a readout; a `RecurrentNetwork`; or any module called as
-            `model(inputs, state, lengths)` that returns outputs and state.
-        task: a name, or a task.
+        model: a name, or `package.module:Class`; a layer, which gets a readout; a `RecurrentNetwork`; or any module
+            called as `model(inputs, state, lengths)` that returns outputs and state.
+        task: a name, `package.module:Class`, or a task.
         settings: settings by dotted or short name, as on the command line: {"optimiser.clip_norm": 1, "steps": 500}.
         out: folder of the run; without one nothing is written.
         resume: resume the run in `out`, with this model and task.
@@ -73,6 +74,7 @@ def fit(
     if isinstance(model, nn.Module):
         known["model"] = settings_of(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
+    own.trust(*(value for value in names.values() if own.is_own(value)))  # the caller has named them
     config = resolved(*sources, names, settings or {}, more, given=known)
     built_task = task.for_run(config.seed) if isinstance(task, Task) else make_task(config)
     network = (

@@ -81,6 +81,10 @@ class Learner(ABC):
         """Metrics of a network without memory; empty if unknown."""
         return {}
 
+    def facts(self) -> dict[str, Any]:
+        """What a report says of the run besides its records; written when the run starts."""
+        return {}
+
     def checksum(self) -> str | None:
         """Checksum of the user's data; None if there are none."""
         return None

@@ -157,6 +157,15 @@ class Supervised(Learner):
         """The baseline of the task."""
         return self.task.baseline()
 
+    def facts(self) -> dict[str, Any]:
+        """Trained parameters, the baseline, and how the metric of the task is read."""
+        count = sum(parameter.numel() for parameter in self.trained)
+        task = self.task
+        return {
+            "parameters": count, "baseline": self.baseline(), "metric": task.metric, "higher": task.higher_is_better,
+            "naive": task.naive,
+        }  # fmt: skip
+
     def checksum(self) -> str | None:
         """Checksum of the task's files."""
         return checksum(self.task)

@@ -7,34 +7,41 @@ from typing import Any
 import torch
 from torch import nn
 
+from kreiss import own
 from kreiss.contracts import Network
 from kreiss.errors import InputError, check_memory
 from kreiss.networks import building
+from kreiss.networks.own import check_contract
 from kreiss.options import options_of
 from kreiss.recorded import NOT_PLAIN, Recorded, plain
 from kreiss.settings import Config
-from kreiss.tasks import TASKS, Task
+from kreiss.tasks import TASKS, Task, task_named
 from kreiss.training.config import own_options
 from kreiss.training.provenance import with_absolute_paths
 
 
 def make_task(config: Config) -> Task:
     """The task of the settings."""
-    return TASKS[config.task.name](**own_options(config.task)).for_run(config.seed)
+    return task_named(config.task.name)(**own_options(config.task)).for_run(config.seed)
 
 
-def make_network(config: Config, task: Task) -> Network:
+def make_network(config: Config, task: Task) -> nn.Module:
     """The network of the settings, for a task; its initial values follow from the seed."""
-    return building.make_network(config.model, task, config.seed)
+    network = building.make_network(config.model, task, config.seed)
+    if not own.is_ours(type(network)):
+        batch = task.train(0, 2, config.seed)
+        expected = (*batch.inputs.shape[0 if task.answers == "every" else 1 : 2], task.output_size)
+        check_contract(config.model.name, network, batch.inputs, batch.lengths, expected)
+    return network
 
 
 def task_section(task: Task) -> dict[str, Any]:
     """Settings of a task passed as an object: its options, if it stores them under their own names."""
-    names = [name for name, cls in TASKS.items() if cls is type(task)]
+    names = [*(name for name, cls in TASKS.items() if cls is type(task)), own.home_of(type(task))]
     recorded = task.config if isinstance(task, Recorded) else {}
     values = {name: recorded.get(name, plain(getattr(task, name, NOT_PLAIN))) for name in options_of(type(task))}
     return {
-        "name": names[0] if names else type(task).__name__,
+        "name": names[0],
         **{name: value for name, value in values.items() if value is not NOT_PLAIN},
     }
 

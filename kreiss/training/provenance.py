@@ -13,7 +13,7 @@ from typing import Any
 
 from kreiss.errors import InputError
 from kreiss.settings import Config, TaskSection
-from kreiss.tasks import TASKS, Task
+from kreiss.tasks import Task, task_named
 from kreiss.tasks.sources.data import is_there
 from kreiss.training.config import own_options
 
@@ -24,7 +24,7 @@ ANYWHERE = "a file or folder"  # instead of a path, where settings are compared
 
 def paths_of(section: TaskSection, task: type[Task] | None = None) -> dict[str, Path]:
     """Option → the user's file or folder that it names; an unregistered task must be passed as a class."""
-    known, options = (task or TASKS[section.name]).paths, own_options(section)
+    known, options = (task or task_named(section.name)).paths, own_options(section)
     values = {name: options.get(name) for name in known}
     return {name: Path(str(value)) for name, value in values.items() if value and value not in known[name]}
 

@@ -122,6 +122,7 @@ class Session:
             self.folder = (
                 RunFolder.create(self.out, self.config, self.learner.checksum()) if found is None else reopened(found)
             )
+            self.folder.write_about({**self.folder.about, **self.learner.facts()})
             self.learner.last_good = self.folder.checkpoints.words
             self._put_back_best()
         if found is None or found.content is None:
