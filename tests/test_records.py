@@ -62,8 +62,8 @@ def recorded(model: nn.Module, out: Path, **settings: object) -> dict[str, objec
 def test_the_record_of_a_users_own_layer_says_its_size(tmp_path):
     said = recorded(Symmetric(10, 5, 2, slope=0.5), tmp_path / "bare")
     assert said == {
-        "name": "test_records:Symmetric", "hidden": 5, "layers": 2, "bidirectional": False, "dtype": "float32", "embedding": 0,
-        "dropout": 0.0, "slope": 0.5,
+        "name": "test_records:Symmetric", "hidden": 5, "layers": 2, "bidirectional": False, "dtype": "float32",
+        "embedding": 0, "dropout": 0.0, "slope": 0.5,
     }  # fmt: skip
     said = recorded(RecurrentNetwork(Symmetric(3, 5), 9, symbols=10, embedding=3), tmp_path / "network")
     assert (said["name"], said["hidden"], said["embedding"]) == ("test_records:Symmetric", 5, 3)

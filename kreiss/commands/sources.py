@@ -45,6 +45,7 @@ def source(path: Path, part: str) -> Source:
 
 
 def _of_network(path: Path, name: str, part: str) -> Source:
+    from kreiss.analysis.network.dynamics import holds_layer
     from kreiss.networks.saving import load
     from kreiss.relational import RelationalNetwork
     from kreiss.report.analyses import described, of_network
@@ -56,9 +57,30 @@ def _of_network(path: Path, name: str, part: str) -> Source:
         return _of_relations(network, path, name, part)
     drive, why_not = drive_of(network, path)
     driven = f"driven by {drive.said}" if drive else GAUSSIAN
-    about = f"{described(network, driven)} {why_not}".rstrip()
+    if not holds_layer(network):
+        network, said = _own_system(network, driven)
+    else:
+        said = described(network, driven)
+    about = f"{said} {why_not}".rstrip()
     note = "" if drive or part in MATRIX_PARTS else f"{GAUSSIAN}: {why_not}"
     return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)), note)
+
+
+def _own_system(network: Any, driven: str) -> tuple[Any, str]:
+    """A network with a recurrence of its own as a map of states, and what it is."""
+    from kreiss.analysis import dynamics
+    from kreiss.networks.own import arguments_of
+
+    name, size = type(network).__name__, arguments_of(network).get("input_size")
+    if size is None:
+        raise InputError(
+            f"a network must take input_size in its constructor to be analysed; got {name}, which does not. Add it."
+        )
+    system = dynamics(network, input_size=size)
+    return system, (
+        f"{name} with {size} inputs and a state of {system.state_size} numbers. Its recurrence is its own: gradients "
+        f"and fixed points are those of the whole network, {driven}."
+    )
 
 
 def _of_relations(network: Any, path: Path, name: str, part: str) -> Source:
@@ -136,18 +158,23 @@ def _history(folder: Path) -> Iterator[Finding]:
 
 def drive_of(network: Any, path: Path) -> tuple[Any, str]:
     """Held-out sequences of a run's task with its loss; or None, and the reason."""
+    from kreiss.analysis.network.dynamics import holds_layer
+    from kreiss.networks import RecurrentNetwork
     from kreiss.report.network_findings import Drive
 
     folder = _run_of(path)
     if folder is None:
         return None, "A saved model has no data of its own."
-    config = _config_of(folder)
+    if not isinstance(network, RecurrentNetwork) and holds_layer(network):
+        return None, "The inputs of the layer inside it are not those of the run's task."
     try:
+        config = _config_of(folder)
         task = _task_of(folder)
         batch = next(iter(task.held_out("valid", SEQUENCES)))
     except (ValueError, OSError, RunError) as error:
         return None, f"The run's own data were unavailable: {error}"
-    enter = getattr(network, "front", None) or getattr(network, "embedding", None)  # of images, of symbols
+    around = isinstance(network, RecurrentNetwork)
+    enter = (network.front or network.embedding) if around else None  # of images, of symbols
     inputs = batch.inputs if enter is None else enter(batch.inputs).detach()
     if len(inputs) > LONGEST:
         return None, f"The sequences of {config.task.name} are longer than {LONGEST} steps."
@@ -155,7 +182,12 @@ def drive_of(network: Any, path: Path) -> tuple[Any, str]:
 
     def loss(hidden: Any) -> Any:
         """Summed over sequences, so that the gradient of each is its own."""
-        return task.loss(network.read(hidden, batch.lengths), batch) * hidden.shape[1]
+        outputs = network.read(hidden, batch.lengths) if isinstance(network, RecurrentNetwork) else answers(hidden)
+        return task.loss(outputs, batch) * hidden.shape[1]
+
+    def answers(outputs: Any) -> Any:
+        """Outputs of a network with a recurrence of its own, as the task takes them."""
+        return outputs if task.answers == "every" else outputs[-1]
 
     symbols = None if batch.inputs.is_floating_point() else batch.inputs
     said = f"sequences of {config.task.name}"

@@ -56,8 +56,7 @@ class OwnModule:
                 f"the constructor of {settings.name} must take the sizes of a task and its own options; got "
                 f"{error}. Arguments of its own are given as --model.NAME."
             ) from error
-        made.__dict__[ARGUMENTS] = arguments
-        return made.to(getattr(torch, settings.dtype))
+        return remembered(made, arguments).to(getattr(torch, settings.dtype))
 
 
 def own_module(name: str, module: type[nn.Module]) -> type[OwnModule]:
@@ -70,6 +69,13 @@ def own_module(name: str, module: type[nn.Module]) -> type[OwnModule]:
     sized = any(argument in inspect.signature(module.__init__).parameters for argument in HIDDEN)
     settings = SizedSettings if sized else NetworkSettings
     return type(module.__name__, (OwnModule,), {"module": module, "Settings": settings})
+
+
+def remembered(module: nn.Module, arguments: dict[str, Any]) -> nn.Module:
+    """The module, with the arguments of its constructor, unless it records them itself."""
+    if not isinstance(module, Recorded):
+        module.__dict__[ARGUMENTS] = arguments
+    return module
 
 
 def has_contract(module: type[nn.Module]) -> bool:

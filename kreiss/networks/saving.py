@@ -16,7 +16,7 @@ from kreiss import own
 from kreiss.errors import InputError, check_name
 from kreiss.layers import RecurrentLayer
 from kreiss.networks.building import LAYER_BASES, NETWORKS, class_named, name_of, register_network
-from kreiss.networks.own import CONTRACT, arguments_of, has_contract, source_of
+from kreiss.networks.own import CONTRACT, arguments_of, has_contract, remembered, source_of
 from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.options import options_of, sentence, typed_options
 from kreiss.recorded import Recorded
@@ -243,7 +243,7 @@ def _network(parsed: NetworkDescription, tensors: dict[str, Tensor]) -> nn.Modul
         shapes = {name: tensor.shape for name, tensor in make().state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
         raise InputError(f"sizes must be those of the tensors; got other shapes for {parsed.name}.")
-    return make().to(getattr(torch, parsed.dtype))
+    return remembered(make(), parsed.config).to(getattr(torch, parsed.dtype))
 
 
 def _check_sizes(config: dict[str, Any], shape: tuple[int, ...]) -> None:

@@ -49,10 +49,15 @@ def of_network(network: Any, part: str, drive: Any = None) -> Iterator[Finding]:
         drive: its input, a `Drive`; random input by default.
     """
     from kreiss.analysis.network.attentive import attentive_layer
+    from kreiss.analysis.network.dynamics import Dynamics
     from kreiss.analysis.network.structure import learned_structure
     from kreiss.report.attention_findings import attention_findings
     from kreiss.report.network_findings import input_source, network_findings
 
+    if isinstance(network, Dynamics):
+        for name in _own_parts(part):
+            yield from network_findings(network, name, drive)
+        return
     attends = attentive_layer(network) is not None
     parts = _parts(part, attends)
     if set(parts) & set(MATRIX_PARTS):
@@ -63,6 +68,16 @@ def of_network(network: Any, part: str, drive: Any = None) -> Iterator[Finding]:
     for name in parts:
         if name not in MATRIX_PARTS:
             yield from (attention_findings if attends else network_findings)(network, name, drive)
+
+
+def _own_parts(part: str) -> tuple[str, ...]:
+    """The parts of an analysis that a network with a recurrence of its own has: it has no recurrent matrix."""
+    if part != "all" and part not in NETWORK_PARTS:
+        raise InputError(
+            f"{part} must be asked of a network with one recurrent layer; got one whose recurrence is its own. Choose "
+            f"one of: {', '.join((*NETWORK_PARTS, 'all'))}."
+        )
+    return NETWORK_PARTS if part == "all" else (part,)
 
 
 def _parts(part: str, attends: bool) -> tuple[str, ...]:

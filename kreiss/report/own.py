@@ -53,7 +53,12 @@ def compare_runs(folders: Sequence[Path]) -> list[Comparison]:
         about = {name: value for name, value in settings.items() if name.startswith("task.")}
         record = {**worker.record_of(path), **_reading(path), "key": str(path)}
         tasks.setdefault(_key(about), []).append(Found(path, settings, record))
-    return [_comparison(runs, number) for number, runs in enumerate(tasks.values())]
+    names = [str(runs[0].settings["task.name"]) for runs in tasks.values()]
+    numbers = [names[:place].count(name) + 1 for place, name in enumerate(names)]  # of tasks of one name
+    return [
+        _comparison(runs, f"{name} ({number})" if number > 1 else name)
+        for runs, name, number in zip(tasks.values(), names, numbers, strict=True)
+    ]
 
 
 def _reading(path: Path) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def _key(settings: dict[str, Any]) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-def _comparison(runs: list[Found], number: int) -> Comparison:
+def _comparison(runs: list[Found], name: str) -> Comparison:
     """The runs of one task: those that differ in their seed alone are one line."""
     groups: dict[str, list[Found]] = {}
     for run in runs:
@@ -75,14 +80,13 @@ def _comparison(runs: list[Found], number: int) -> Comparison:
     metric = runs[0].record["metric"]
     labels = _labels([group[0].settings for group in groups.values()])
     lines = [_line(label, group, metric) for label, group in zip(labels, groups.values(), strict=True)]
-    task = runs[0].settings["task.name"]
     options = [
-        f"{name.removeprefix('task.')} {value}"
-        for name, value in runs[0].settings.items()
-        if name.startswith("task.") and name != "task.name"
+        f"{key.removeprefix('task.')} {value}"
+        for key, value in runs[0].settings.items()
+        if key.startswith("task.") and key != "task.name"
     ]
     experiment = Experiment(
-        str(task) + (f" ({number + 1})" if number else ""), "", PLACE, ", ".join(options) or PLACE, metric,
+        name, "", PLACE, ", ".join(options) or PLACE, metric,
         tuple(line.row for line in lines), {OWN: Scale("as configured")},
     )  # fmt: skip
     baselines = {line.baseline(metric) for line in lines} - {None}
@@ -130,10 +134,14 @@ class Cell(NamedTuple):
 
 
 def cells(comparison: Comparison) -> tuple[list[str], list[list[Cell]]]:
-    """Headings and rows: network, units, parameters, every test metric, seeds, |λ|; the baseline last."""
+    """Headings and rows: network, units, parameters, updates if they differ, every test metric, seeds, |λ|.
+
+    The baseline is the last row.
+    """
     metrics = _metrics(comparison)
     columns = {metric: [line.of(metric, "test") for line in comparison.lines] for metric in metrics}
     best = {metric: _best(comparison, metric, lines) for metric, lines in columns.items()}
+    differ = len({run["updates"] for line in comparison.lines for run in line.runs}) > 1
     rows = []
     for place, line in enumerate(comparison.lines):
         numbers = [
@@ -144,12 +152,19 @@ def cells(comparison: Comparison) -> tuple[list[str], list[list[Cell]]]:
         units = line.row.settings["hidden"]
         moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]
         spectrum = EMPTY if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}"
-        first = [Cell(line.row.label), Cell(EMPTY if units is None else f"{units:,}"), Cell(parameters(line))]
+        updates = {run["updates"] for run in line.runs}
+        first = [
+            Cell(line.row.label), Cell(EMPTY if units is None else f"{units:,}"), Cell(parameters(line)),
+            Cell(" … ".join(f"{count:,}" for count in sorted({min(updates), max(updates)})) if differ else EMPTY),
+        ]  # fmt: skip
         rows.append([*first, *numbers, Cell(f"{len(line.runs)}"), Cell(spectrum)])
     baseline = [Cell(number(_baseline(comparison, metric))) for metric in metrics]
     if any(cell.text != EMPTY for cell in baseline):
-        rows.append([Cell(naive(comparison)), Cell(EMPTY), Cell(EMPTY), *baseline, Cell(EMPTY), Cell(EMPTY)])
-    return without_empty(["network", "units", "parameters", *metrics, "seeds", "|λ|"], rows, lambda cell: cell.text)
+        nothing = Cell(EMPTY)
+        rows.append([Cell(naive(comparison)), nothing, nothing, nothing, *baseline, nothing, nothing])
+    return without_empty(
+        ["network", "units", "parameters", "updates", *metrics, "seeds", "|λ|"], rows, lambda cell: cell.text
+    )
 
 
 def _metrics(comparison: Comparison) -> list[str]:
@@ -181,7 +196,8 @@ def about(comparison: Comparison) -> str:
     """What a table shows."""
     experiment = comparison.made
     title = f" ({experiment.title})" if experiment.title != PLACE else ""
-    return f"{experiment.name}{title}, {PLACE}: test metrics, mean ± standard error over seeds, the best in bold."
+    best = ", the best in bold" if len(comparison.lines) > 1 else ""
+    return f"{experiment.name}{title}, {PLACE}: test metrics, mean ± standard error over seeds{best}."
 
 
 def markdown(comparison: Comparison) -> str:

@@ -9,7 +9,7 @@ from kreiss.catalogue import MODELS, RELATIONAL_MODELS
 from kreiss.errors import check_name
 from kreiss.experiments import EXPERIMENTS, experiment
 from kreiss.report.comparison import Comparison, Line, compare
-from kreiss.report.tables import failures, heading_row, label, markdown_row, number, parameters
+from kreiss.report.tables import failures, heading_row, label, markdown_row, number, parameters, without_empty
 from kreiss.studies.results import Record
 
 
@@ -34,6 +34,9 @@ COLUMNS = (
     Column("PTB, 150 steps, after one epoch: bits", "001/table1", "laptop", "bpc", "-150"),
     Column("PTB, 300 steps, after one epoch: bits", "001/table1", "laptop", "bpc", "-300"),
 )
+
+
+OF_MODELS = ("experiment, scale", "network", "parameters", "metric", "ours", "without memory")
 
 
 def summary(known: dict[str, Record]) -> str:
@@ -61,9 +64,9 @@ def of_models(models: Sequence[str], known: dict[str, Record]) -> str:
     """Every recorded row of these models in Markdown, each once."""
     for model in models:
         check_name("model", model, MODELS | RELATIONAL_MODELS)
-    lines = heading_row("experiment, scale", "network", "parameters", "metric", "ours", "without memory")
-    lines += [markdown_row(_row(comparison, line)) for comparison, line in _recorded(models, known)]
-    return "\n".join(lines) + "\n"
+    rows = [_row(comparison, line) for comparison, line in _recorded(models, known)]
+    headings, rows = without_empty(OF_MODELS, rows)
+    return "\n".join([*heading_row(*headings), *map(markdown_row, rows)]) + "\n"
 
 
 def _recorded(models: Sequence[str], known: dict[str, Record]) -> Iterator[tuple[Comparison, Line]]:

@@ -1,6 +1,6 @@
 """One run in a process of its own: started, or resumed where an earlier process left it.
 
-    python -m kreiss.studies.worker FOLDER SETTINGS CLASSES
+    python -m kreiss.studies.worker FOLDER SETTINGS [CLASSES]
 
 CLASSES are those of the user's own that the settings name, in JSON. Ends when its standard input does: the process that
 started it is then gone. What it has done is in its last checkpoint.
@@ -120,7 +120,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, settings = Path(sys.argv[1]), Path(sys.argv[2])
     try:
-        take_over(json.loads(sys.argv[3]))
+        take_over(json.loads(sys.argv[3]) if sys.argv[3:] else {})
         state = work(folder, resolved(read_settings(settings)))
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,9 +73,10 @@ def dynamics(network: Any, *, input_size: int | None = None, state_size: int | N
     """The map that `network` iterates.
 
     Args:
-        network: a layer of this package, `torch.nn.RNN`, `GRU` or `LSTM`; a module with exactly one of these inside; or
-            a function `step(x, state) -> state` on batches (B, input_size) and (B, state_size).
-        input_size, state_size: for a function, where they are not known.
+        network: a layer of this package, `torch.nn.RNN`, `GRU` or `LSTM`; a module with exactly one of these inside; a
+            network with a recurrence of its own, `forward(inputs, state, lengths) -> (outputs, state)`; or a function
+            `step(x, state) -> state` on batches (B, input_size) and (B, state_size).
+        input_size, state_size: of a function; of a network with a recurrence of its own, `input_size` alone.
 
     Example:
         >>> import torch
@@ -85,7 +87,10 @@ def dynamics(network: Any, *, input_size: int | None = None, state_size: int | N
     if isinstance(network, Dynamics):
         return network
     if isinstance(network, nn.Module):
-        return _of_layer(recurrent_layer(network))
+        own = input_size is not None and not holds_layer(network)
+        return (
+            _of_network(network, check_size("input_size", input_size)) if own else _of_layer(recurrent_layer(network))
+        )
     if not callable(network):
         raise TypeError(
             f"`network` must be a recurrent layer or a function step(x, state); got {type(network).__name__}. "
@@ -115,6 +120,11 @@ def vectors(inputs: Any, size: int, like: Tensor, batch_first: bool = False) -> 
         )
     turned: Tensor = x.transpose(0, 1) if batch_first and inputs.dim() == 3 else x
     return turned.detach().to(like)
+
+
+def holds_layer(module: nn.Module) -> bool:
+    """Whether a module is a recurrent layer, or holds exactly one."""
+    return _is_recurrent(module) or sum(map(_is_recurrent, module.modules())) == 1
 
 
 def recurrent_layer(module: nn.Module) -> nn.Module:
@@ -160,6 +170,28 @@ def _of_layer(layer: nn.Module) -> Dynamics:
 
     system = Dynamics(run, int(layer.input_size), packing.size, like)  # type: ignore[arg-type]
     return replace(system, read=_read(system, packing), batch_first=bool(getattr(layer, "batch_first", False)))
+
+
+def _of_network(network: nn.Module, input_size: int) -> Dynamics:
+    """By the contract of a network, over one step; it starts from zero, as large as the state that it returns."""
+    network = copy.deepcopy(network).requires_grad_(False).eval()
+    like = next((parameter.detach().new_zeros(()) for parameter in network.parameters()), torch.zeros(()))
+    with torch.no_grad():
+        _, state = network(like.new_zeros(1, 1, input_size), None, None)
+    parts = list(state) if isinstance(state, tuple) else [state]
+    if not all(isinstance(part, Tensor) and part.dim() > 1 and part.shape[1] == 1 for part in parts):
+        raise InputError(
+            "`network` must return its state as a tensor, or a tuple of tensors, with the batch as second dimension; "
+            f"got {type(state).__name__}. Return such a state."
+        )
+    packing = _Packing(state)
+
+    def run(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        output, after = network(x.unsqueeze(0), packing.unpack(h), None)
+        return output.flatten(0, 1) if output.dim() == 3 else output, packing.pack(after)
+
+    system = Dynamics(run, input_size, packing.size, like)
+    return replace(system, read=_read(system, packing))
 
 
 def _read(system: Dynamics, packing: _Packing) -> Callable[[Tensor], Tensor] | None:
