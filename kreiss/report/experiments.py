@@ -35,7 +35,7 @@ def write(comparisons: Sequence[Comparison], path: Path, runs: Path) -> Path:
     sections = [_section(comparison, runs) for comparison in comparisons]
     links = [(_key(comparison), _link(comparison)) for comparison in comparisons]
     if all(comparison.scale == own.OWN for comparison in comparisons):
-        title, about = "Runs", "Test metrics of runs of your own: mean ± standard error over seeds, the best in bold."
+        title, about = "Runs", "Runs of your own: seeds put together, one table and one figure for each task."
     else:
         title, about = "Experiments", PUBLISHED
     foot = "All numbers are in the results that this page was made from."
@@ -61,7 +61,7 @@ def _section(comparison: Comparison, runs: Path) -> str:
     name = html.escape(experiment.name)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(comparison))
     pictures = "".join(
-        page.framed(page.inline(svg(figure), f"{key}-{number}", sentence), sentence)
+        f"<p>{html.escape(sentence)}</p>" + page.framed(page.inline(svg(figure), f"{key}-{number}", sentence), sentence)
         for number, (figure, sentence) in enumerate(_pictures(comparison, runs))
     )
     return f"""<section aria-labelledby="{key}">
@@ -142,7 +142,7 @@ def curves(comparison: Comparison, lines: Sequence[Line]) -> Any:
     with style():
         for panel, (column, some) in zip(axes[:, 0], groups.items(), strict=True):
             _panel(panel, some, metric, comparison)
-            panel.set_title(", ".join(column))
+            panel.set_title(own.title(comparison) if comparison.scale == own.OWN else ", ".join(column))
     return figure
 
 

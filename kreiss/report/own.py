@@ -192,12 +192,16 @@ def _baseline(comparison: Comparison, metric: str) -> float | None:
     return found.pop() if len(found) == 1 else None
 
 
+def title(comparison: Comparison) -> str:
+    """The task with its options."""
+    experiment = comparison.made
+    return experiment.name + (f", {experiment.title}" if experiment.title != PLACE else "")
+
+
 def about(comparison: Comparison) -> str:
     """What a table shows."""
-    experiment = comparison.made
-    title = f" ({experiment.title})" if experiment.title != PLACE else ""
     best = ", the best in bold" if len(comparison.lines) > 1 else ""
-    return f"{experiment.name}{title}, {PLACE}: test metrics, mean ± standard error over seeds{best}."
+    return f"{title(comparison)}, {PLACE}: test metrics, mean ± standard error over seeds{best}."
 
 
 def markdown(comparison: Comparison) -> str:

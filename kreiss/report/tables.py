@@ -166,7 +166,7 @@ def closing(comparison: Comparison) -> str:
     sentences = []
     if left_out := len(comparison.lines) - len(comparison.shown):
         sentences.append(f"{left_out} of {len(comparison.lines)} rows were not run.")
-    if comparison.baseline is not None:
+    if comparison.baseline is not None and comparison.made.paper:  # in a table of one's own runs it is a row
         sentences.append(f"{naive(comparison).capitalize()}: {number(comparison.baseline)}.")
     right, total = comparison.order
     if total:
