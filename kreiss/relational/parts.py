@@ -25,7 +25,7 @@ def drawn_from(generator: torch.Generator | None) -> Iterator[None]:
     if generator is None:
         yield
         return
-    seed = int(torch.randint(2**62, (), generator=generator))
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

@@ -22,13 +22,14 @@ from kreiss.settings import Config
 from kreiss.studies.jobs import Job, key_of
 from kreiss.studies.places import Place
 from kreiss.studies.reproducing import make
+from kreiss.studies.results import is_result
 from kreiss.studies.searching import choices
 from kreiss.studies.sweeping import Sweep, sweep_here, sweep_on_ray
 from kreiss.tasks import Task
 from kreiss.training.config import current_name, dotted, plain, resolved, written
 from kreiss.training.planning import make_network as make_checked
 from kreiss.training.planning import make_task, planned
-from kreiss.training.record import is_run, read_config
+from kreiss.training.record import is_run, read_config, read_status
 
 EQUAL = ("units", "parameters")
 SEARCH_SEED = 10_000  # of the trials of a search: not one of the seeds that are compared
@@ -209,5 +210,8 @@ def make_seeds(jobs: list[Job], place: Place, runs: Path, metric: str, console: 
                 f"`out` must be a new folder or that of the same command; got {runs / job.key}, a run with other "
                 "settings. Choose another folder."
             )
-    make(jobs, place, runs, str(runs), metric, console)
+    missing = [job for job in jobs if not is_result(read_status(runs / job.key))]
+    done = len(jobs) - len(missing)
+    console.print(f"{len(jobs)} runs, {done} done, {len(missing)} to make", markup=False)
+    make(missing, place, runs, str(runs), metric, console)
     return [runs / job.key for job in jobs]

@@ -109,18 +109,22 @@ def optuna_here() -> Any:
     return optuna
 
 
-def study_of(sweep: Sweep) -> Any:
-    """The study in the journal of a sweep, created if missing; another sweep in the same folder is an error."""
-    optuna = optuna_here()
+def storage_of(folder: Path) -> Any:
+    """The journal in a folder, as Optuna opens it."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    folder = folder.resolve()  # Optuna's own lock cannot be freed below a relative path
+    return JournalStorage(JournalFileBackend(str(folder / JOURNAL), journal_lock(folder / LOCK)))
+
+
+def study_of(sweep: Sweep) -> Any:
+    """The study in the journal of a sweep, created if missing; another sweep in the same folder is an error."""
+    optuna = optuna_here()
     task = task_named(resolved(sweep.settings()).task.name)
     sweep.folder.mkdir(parents=True, exist_ok=True)
-    folder = sweep.folder.resolve()  # Optuna's own lock cannot be freed below a relative path
-    storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL), journal_lock(folder / LOCK)))
     study = optuna.create_study(
-        study_name="kreiss", storage=storage, load_if_exists=True,
+        study_name="kreiss", storage=storage_of(sweep.folder), load_if_exists=True,
         direction="maximize" if task.higher_is_better else "minimize",
         sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
