@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 from hypothesis import settings
 
 from kreiss import cli
+from kreiss.networks import LAYERS, NETWORKS
+from kreiss.tasks import TASKS
 from small_tasks import write_files
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +23,17 @@ settings.load_profile("kreiss")
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """What a test registers, or an example of the documentation, is forgotten afterwards."""
+    before = [(registry, dict(registry)) for registry in (LAYERS, NETWORKS, TASKS)]
+    yield
+    for registry, content in before:
+        if registry != content:
+            registry.clear()
+            registry.update(content)
 
 
 @pytest.fixture(scope="session")

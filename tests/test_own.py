@@ -76,7 +76,6 @@ MODULES = ("my_model", "my_task", "my_layers", "my_broken")
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch, tmp_path):
     """A folder with modules of the user's own; what they register is forgotten afterwards."""
-    before = [(registry, dict(registry)) for registry in (LAYERS, NETWORKS, TASKS)]
     monkeypatch.setattr(own, "TRUSTED", set())
     monkeypatch.setattr(sys, "path", [*sys.path])
     for path in JOURNEYS.iterdir():
@@ -86,10 +85,10 @@ def _apart(monkeypatch, tmp_path):
     (tmp_path / "my_broken.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
     yield
-    forget(before)
+    forget()
 
 
-def forget(before=()) -> None:
+def forget() -> None:
     """As in a new process: nothing of the user's own is imported, trusted or registered."""
     own.TRUSTED.clear()
     for name in MODULES:
@@ -97,9 +96,6 @@ def forget(before=()) -> None:
     for registry in (LAYERS, NETWORKS, TASKS):
         for name in [name for name in registry if own.is_own(name)]:
             del registry[name]
-    for registry, content in before:
-        registry.clear()
-        registry.update(content)
 
 
 # ---------------------------------------------------------------- journeys

@@ -30,6 +30,7 @@ def register(name: str, cls: type[nn.Module] | type[Task]) -> None:
         >>> run = kreiss.fit("mine", "copy", {"task.delay": 3}, hidden=8, steps=2, show="quiet")
         >>> type(run.model.layer).__name__
         'Mine'
+        >>> del kreiss.NETWORKS["mine"], kreiss.LAYERS["mine"]  # forgotten again
     """
     if not isinstance(cls, type) or not issubclass(cls, (nn.Module, Task)):
         raise InputError(
