@@ -9,6 +9,7 @@ from torch import nn
 
 from kreiss.contracts import Network, Sizes
 from kreiss.layers import RecurrentLayer
+from kreiss.networks.agent import Agent
 from kreiss.networks.recurrent import SET_BY_NETWORK, RecurrentNetwork
 from kreiss.networks.registry import LAYERS
 from kreiss.relational import RELATIONAL
@@ -27,18 +28,20 @@ def make_network(settings: NetworkSettings, task: Sizes, seed: int) -> Network:
 
 
 def with_readout(model: nn.Module, task: Sizes, seed: int) -> nn.Module:
-    """A bare layer with a readout; any other module as it is."""
+    """A bare layer with a readout, or as an agent if the task is a world; any other module as it is."""
     if not isinstance(model, (RecurrentLayer, *LAYERS.values())):  # user-defined layers included
         return model
     symbols, generator = task.input_size if task.symbols else 0, torch.Generator().manual_seed(seed)
+    if (layout := getattr(task, "layout", None)) is not None:
+        return Agent(model, task.output_size - 1, image=layout.image, others=layout.others, generator=generator)
     return RecurrentNetwork(model, task.output_size, answers=task.answers, symbols=symbols, generator=generator)
 
 
 def settings_of(model: nn.Module) -> dict[str, Any]:
     """The settings of a model passed as an object: all of a kreiss network, only the name of other modules."""
-    if isinstance(model, Network) and not isinstance(model, RecurrentNetwork):
+    if isinstance(model, Network) and not isinstance(model, (RecurrentNetwork, Agent)):
         return {"name": registered_name(model) or type(model).__name__, **model.config}
-    layer: Any = model.layer if isinstance(model, RecurrentNetwork) else model
+    layer: Any = model.layer if isinstance(model, (RecurrentNetwork, Agent)) else model
     name = registered_name(layer)
     if name is None and not isinstance(layer, RecurrentLayer):
         return {"name": type(layer).__name__}

@@ -1,7 +1,7 @@
 """Tasks: batches by number, loss, metrics, memoryless baseline; independent of models."""
 
 from kreiss.tasks.adding import Adding
-from kreiss.tasks.base import Batch, Task
+from kreiss.tasks.base import Batch, Problem, Task
 from kreiss.tasks.characters import Characters
 from kreiss.tasks.copy import Copy
 from kreiss.tasks.denoise import Denoise
@@ -16,9 +16,10 @@ from kreiss.tasks.relational.samedifferent import SameDifferent, SameDifferent6
 from kreiss.tasks.relational.separated import Separated
 from kreiss.tasks.selectivecopy import SelectiveCopy
 from kreiss.tasks.sequence import Sequence
+from kreiss.tasks.worlds import Gym, MiniGrid, TMaze, World
 
 # names of tasks in settings and on the command line
-TASKS: dict[str, type[Task]] = {
+TASKS: dict[str, type[Problem]] = {
     "adding": Adding,
     "characters": Characters,
     "copy": Copy,
@@ -39,6 +40,10 @@ TASKS: dict[str, type[Task]] = {
     "separated": Separated,
     "comparison": Comparison,
     "game": Game,
+    # worlds to act in
+    "gym": Gym,
+    "minigrid": MiniGrid,
+    "tmaze": TMaze,
 }
 
 __all__ = [
@@ -53,15 +58,20 @@ __all__ = [
     "DistributionOfThree",
     "Frames",
     "Game",
+    "Gym",
     "IdentityRules",
     "IdentityRules4",
     "MatchToSample",
     "MatchToSample3",
+    "MiniGrid",
     "Pixels",
+    "Problem",
     "SameDifferent",
     "SameDifferent6",
     "SelectiveCopy",
     "Separated",
     "Sequence",
+    "TMaze",
     "Task",
+    "World",
 ]

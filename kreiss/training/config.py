@@ -50,6 +50,7 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
     for source in sources:
         names.update(dotted(source))
     _check_names(names)
+    names = {**_defaults(names, given or {}), **names}
     tree: dict[str, Any] = {}
     for name, value in names.items():
         section, _, rest = name.rpartition(".")
@@ -82,6 +83,15 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
             f"clip_value={config.optimiser.clip_value}. Leave one out."
         )
     return config
+
+
+def _defaults(names: Mapping[str, Any], given: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Defaults that the task sets; those of its network only if that has such a setting."""
+    name = given.get("task", {}).get("name") or names.get("task.name")
+    chosen = TASKS[name].settings if name in TASKS else {}
+    model = names.get("model.name", RecurrentSettings.model_fields["name"].default)
+    has = NETWORKS[model].Settings.model_fields if model in NETWORKS else {}
+    return {name: value for name, value in chosen.items() if not name.startswith("model.") or name[6:] in has}
 
 
 def dotted(source: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
