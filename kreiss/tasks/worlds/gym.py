@@ -28,6 +28,7 @@ class Gym(World):
     """
 
     scaled = True  # whether bytes of images are scaled
+    only: tuple[str, ...] = ()  # entries of a dictionary that are shown; all but text by default
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Gym(World):
     ) -> None:
         self.env, self.test_env = env, test_env
         made = opened(env)
-        layout, self.flat = flattened(made.observation_space, self.scaled, env)
+        layout, self.flat = flattened(made.observation_space, env, scaled=self.scaled, only=self.only)
         actions, self.first_action = _choices(made.action_space, env)
         made.close()
         super().__init__(layout, actions, valid_episodes=valid_episodes, test_episodes=test_episodes, workers=workers)
@@ -75,7 +76,7 @@ class MiniGrid(Gym):
         workers: processes that step the environments; 0 for none but the one that trains.
     """
 
-    scaled = False
+    scaled, only = False, ("image",)
     has_goal = True
 
     def __init__(

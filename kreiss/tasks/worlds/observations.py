@@ -14,18 +14,20 @@ Flat = Callable[[Any], Array]
 CHANNELS = 4  # of an image, at most
 
 
-def flattened(space: Any, scaled: bool, name: str) -> tuple[Layout, Flat]:
+def flattened(space: Any, name: str, *, scaled: bool, only: tuple[str, ...] = ()) -> tuple[Layout, Flat]:
     """What an observation of a space is made of, and the function that makes a float32 vector of one.
 
     Args:
         space: of observations.
-        scaled: whether bytes of images are divided by 255.
         name: of the environment, for errors.
+        scaled: whether bytes of images are divided by 255.
+        only: entries of a dictionary that are shown; all by default.
     """
     images: list[Any] = []
     others: list[Any] = []
     for path, part in _parts(space, (), name):
-        (images if _is_image(part) else others).append((path, part))
+        if not only or path[:1] in [(key,) for key in only]:
+            (images if _is_image(part) else others).append((path, part))
     if len(images) > 1:
         raise InputError(
             f"an observation must hold one image at most; got {len(images)} in {name}. Wrap the environment so that it "
@@ -53,7 +55,7 @@ def _parts(space: Any, path: tuple[Any, ...], name: str) -> list[tuple[tuple[Any
         return [found for key, part in enumerate(space) for found in _parts(part, (*path, key), name)]
     if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
         return [(path, space)]
-    if space.dtype is str or isinstance(space, spaces.Text):
+    if space.dtype is not None and np.dtype(space.dtype).kind == "U":  # text
         return []
     raise InputError(
         f"an observation must be an image, a vector or numbers of fixed shape; got {type(space).__name__} in {name}. "
