@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kreiss.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,6 +91,8 @@ def _drawn(picture: Array, colours: bool) -> RenderableType:
 
 def _shrunk(picture: Array, height: int, width: int) -> Array:
     """The mean colours of a grid of cells."""
+    import numpy as np
+
     rows, columns = (
         np.linspace(0, size, min(count, size) + 1).astype(int)
         for size, count in zip(picture.shape[:2], (height, width), strict=True)
