@@ -38,24 +38,29 @@ FORMER = (("optimiser", "radius", "radius_penalty"),)
 # ---------------------------------------------------------------- from names and values to a Config
 
 
-def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | None = None) -> Config:
+def resolved(
+    *sources: Mapping[str, Any],
+    given: Mapping[str, dict[str, Any]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> Config:
     """The settings of several sources, each overriding those before it.
 
     Args:
         sources: settings by nested, dotted or short names.
         given: settings of a task or model passed as an object, by "task" or "model"; they replace those of the sources
             and need not be buildable.
+        defaults: those of a task passed as an object; those of a task's class by default.
     """
     names: dict[str, Any] = {}
     for source in sources:
         names.update(dotted(source))
     _check_names(names)
-    names = {**_defaults(names, given or {}), **names}
+    known = given or {}
+    names = {**_defaults(names, defaults), **names}
     tree: dict[str, Any] = {}
     for name, value in names.items():
         section, _, rest = name.rpartition(".")
         (tree.setdefault(section, {}) if section else tree)[rest] = value
-    known = given or {}
     tree["task"] = known.get("task") or _task(tree.get("task", {}))
     tree["model"] = _given_model(known["model"]) if "model" in known else _model(tree.get("model", {}))
     try:
@@ -85,10 +90,10 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
     return config
 
 
-def _defaults(names: Mapping[str, Any], given: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _defaults(names: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Defaults that the task sets; those of its network only if that has such a setting."""
-    name = given.get("task", {}).get("name") or names.get("task.name")
-    chosen = TASKS[name].settings if name in TASKS else {}
+    name = names.get("task.name")
+    chosen = given if given is not None else TASKS[name].settings if name in TASKS else {}
     model = names.get("model.name", RecurrentSettings.model_fields["name"].default)
     has = NETWORKS[model].Settings.model_fields if model in NETWORKS else {}
     return {name: value for name, value in chosen.items() if not name.startswith("model.") or name[6:] in has}

@@ -75,7 +75,8 @@ def fit(
     if isinstance(model, nn.Module):
         known["model"] = settings_of(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
-    config = resolved(*sources, names, settings or {}, more, given=known)
+    defaults = task.settings if isinstance(task, Problem) else None
+    config = resolved(*sources, names, settings or {}, more, given=known, defaults=defaults)
     built_task = task.for_run(config.seed) if isinstance(task, Problem) else make_task(config)
     network = (
         with_readout(model, built_task, config.seed)

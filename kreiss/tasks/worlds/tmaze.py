@@ -43,7 +43,7 @@ class TMaze(World):
         >>> signs = maze.start()
         >>> _, corridor = maze.step(np.full(4, 1))
         >>> signs[:, 0], corridor[:, 0]
-        (array([0., 1., 0., 0.], dtype=float32), array([1., 1., 1., 1.], dtype=float32))
+        (array([1., 1., 0., 0.], dtype=float32), array([1., 1., 1., 1.], dtype=float32))
     """
 
     settings: ClassVar[dict[str, Any]] = {**World.settings, "ppo.normalise": True}
