@@ -108,6 +108,7 @@ def terms(
     values: Tensor,
     gains: Tensor,
     *,
+    returns: Tensor | None = None,
     clip: float,
     clip_value: bool = True,
 ) -> Terms:
@@ -120,13 +121,14 @@ def terms(
         outputs: scores of the actions and the value (F, actions + 1).
         actions, scores, values: as played (F,).
         gains: A (F,).
+        returns: G (F,), where gains were normalised, so that they do not add up to it.
         clip: ε.
         clip_value: whether the value may move by ε alone.
     """
     logits, value = F.log_softmax(outputs[:, :-1], -1), outputs[:, -1]
     ratio = (logits.gather(1, actions.unsqueeze(1))[:, 0] - scores).exp()
     policy = -torch.min(ratio * gains, ratio.clamp(1 - clip, 1 + clip) * gains).mean()  # eq. (7)
-    target = gains + values
+    target = gains + values if returns is None else returns
     error = (value - target).square()
     if clip_value:
         near = values + (value - values).clamp(-clip, clip)

@@ -90,6 +90,9 @@ class Reinforced(Scored):
         """Losses and gradient norms of all steps of the optimiser; of those skipped only the norms."""
         assert self.ppo.recurrence is not None
         gains = self._gains(rollout)
+        returns = gains + rollout.values
+        if self.ppo.normalise:
+            gains = (gains - gains.mean()) / (gains.std() + 1e-8)
         of = pieces(rollout.starts, self.ppo.recurrence)
         together = max(self.ppo.minibatch // self.ppo.recurrence, 1)
         order = stream(ORDER, self.config.seed, self.updates)
@@ -98,12 +101,13 @@ class Reinforced(Scored):
             for chunks in torch.from_numpy(order.permutation(of.count)).split(together):
                 self.optimiser.zero_grad(set_to_none=True)
                 outputs, frame, copy = replayed(self.model, rollout, of, chunks, self.model.init_state(1))
-                actions, scores, values, gain = (
-                    part[frame, copy] for part in (rollout.actions, rollout.scores, rollout.values, gains)
+                actions, scores, values, gain, target = (
+                    part[frame, copy] for part in (rollout.actions, rollout.scores, rollout.values, gains, returns)
                 )
                 parts = rl.terms(
-                    outputs, actions, scores, values, gain, clip=self.ppo.clip, clip_value=self.ppo.clip_value
-                )
+                    outputs, actions, scores, values, gain,
+                    returns=target, clip=self.ppo.clip, clip_value=self.ppo.clip_value,
+                )  # fmt: skip
                 loss, norm = self._stepped(parts)
                 norms.append(norm)
                 losses += loss
@@ -111,10 +115,9 @@ class Reinforced(Scored):
 
     def _gains(self, rollout: Rollout) -> Tensor:
         beyond = rollout.beyond if self.ppo.truncation == "value" else torch.zeros_like(rollout.beyond)
-        gains = rl.advantages(
+        return rl.advantages(
             rollout.rewards, rollout.values, rollout.last, rollout.alive, beyond, self.ppo.discount, self.ppo.gae
         )
-        return (gains - gains.mean()) / (gains.std() + 1e-8) if self.ppo.normalise else gains
 
     def _stepped(self, parts: rl.Terms) -> tuple[list[float], float]:
         """One step of the optimiser: its loss, unless it was skipped, and its gradient norm."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kreiss.errors import check_size
+from kreiss.errors import InputError, check_size
 from kreiss.recorded import Recorded
 from kreiss.tasks.base import Problem
 
@@ -78,6 +78,13 @@ class Environments(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Free what the copies hold."""
+
+    def picture(self, index: int) -> Array:
+        """What one copy looks like now, (height, width, 3) bytes; of copies from `World.visible`."""
+        raise InputError(
+            f"an episode must be drawn by its environment; got {type(self).__name__}, which does not draw. Give it a "
+            "method picture(index)."
+        )
 
     # ------------------------------------------------------------ episodes
 
@@ -172,6 +179,15 @@ class World(Recorded, Problem):
     @abstractmethod
     def copies(self, count: int, key: tuple[int, ...]) -> Environments:
         """So many copies of the environment, in this process."""
+
+    def visible(self, count: int, key: tuple[int, ...]) -> Environments:
+        """So many copies, in this process, that draw themselves."""
+        return self.copies(count, key)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """A word for each action."""
+        return tuple(f"action {number}" for number in range(self.actions))
 
     def environments(self, count: int, key: tuple[int, ...]) -> Environments:
         """So many copies, in worker processes if there are to be any."""

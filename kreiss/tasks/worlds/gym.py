@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from enum import EnumType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from kreiss.errors import InputError, MissingExtra, RunError, check_size
 from kreiss.tasks.worlds.base import Array, Environments, Outcome, World
 from kreiss.tasks.worlds.observations import flattened
+
+DRAWN = "rgb_array"  # the render mode that gives pictures
 
 
 class Gym(World):
@@ -45,6 +48,9 @@ class Gym(World):
         made = opened(env)
         layout, self.flat = flattened(made.observation_space, env, scaled=self.scaled, only=self.only)
         actions, self.first_action = _choices(made.action_space, env)
+        self.drawn = DRAWN in made.metadata.get("render_modes", ())
+        words: Any = getattr(made.unwrapped, "actions", None)  # an enumeration, in MiniGrid
+        self.words = tuple(words.__members__) if isinstance(words, EnumType) else ()
         made.close()
         super().__init__(layout, actions, valid_episodes=valid_episodes, test_episodes=test_episodes, workers=workers)
         for name, other in self.others().items():
@@ -57,6 +63,18 @@ class Gym(World):
     def copies(self, count: int, key: tuple[int, ...]) -> Environments:
         return Gyms(self, count, key)
 
+    def visible(self, count: int, key: tuple[int, ...]) -> Environments:
+        if not self.drawn:
+            raise InputError(
+                f"an episode must be drawn by its environment; got {self.env}, which has no render mode {DRAWN!r}. "
+                "Choose one that has."
+            )
+        return Gyms(self, count, key, render_mode=DRAWN)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return self.words if len(self.words) == self.actions else super().action_names
+
     def others(self) -> dict[str, World]:
         if not self.test_env:
             return {}
@@ -66,10 +84,10 @@ class Gym(World):
 class Gyms(Environments):
     """Environments of gymnasium, one after the other."""
 
-    def __init__(self, world: Gym, count: int, key: tuple[int, ...]) -> None:
+    def __init__(self, world: Gym, count: int, key: tuple[int, ...], **options: Any) -> None:
         super().__init__(count, key)
         self.world = world
-        self.made = [opened(world.env, limit=world.limit) for _ in range(count)]
+        self.made = [opened(world.env, limit=world.limit, **options) for _ in range(count)]
 
     def begin(self, which: Array, seeds: list[int]) -> Array:
         return np.stack([self._tried(index, self._reset, seed) for index, seed in zip(which, seeds, strict=True)])
@@ -79,6 +97,9 @@ class Gyms(Environments):
         steps = [self._tried(index, self._step, action + first) for index, action in zip(which, actions, strict=True)]
         observations, rewards, ended, truncated = zip(*steps, strict=True)
         return Outcome(np.stack(observations), np.array(rewards, float), np.array(ended), np.array(truncated))
+
+    def picture(self, index: int) -> Array:
+        return np.asarray(self._tried(index, lambda made, _: made.render(), 0), np.uint8)
 
     def _reset(self, made: Any, seed: int) -> Array:
         return self.world.flat(made.reset(seed=seed)[0])

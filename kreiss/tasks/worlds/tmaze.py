@@ -15,6 +15,11 @@ SIGN_NORTH, SIGN_SOUTH = (0, 1, 1), (1, 1, 0)
 CORRIDOR, JUNCTION = (1, 0, 1), (0, 1, 0)
 COST = 0.1  # of a step that does not lead towards the junction
 
+# of a picture
+SQUARE = 16  # pixels
+MOST = 31  # squares of the corridor
+WALL, FLOOR, GOAL, SIGN, AGENT = (70, 70, 70), (235, 235, 230), (120, 215, 180), (0, 114, 178), (213, 94, 0)
+
 
 class TMaze(World):
     """A corridor of `length` steps from the sign to the junction, where turning the right way earns 1.
@@ -63,6 +68,10 @@ class TMaze(World):
     def copies(self, count: int, key: tuple[int, ...]) -> Environments:
         return Mazes(self.length, count, key)
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return "north", "east", "south", "west"
+
     def others(self) -> dict[str, World]:
         return {str(length): TMaze(length, test_episodes=self.test_episodes) for length in self.test_lengths}
 
@@ -72,16 +81,16 @@ class TMaze(World):
 
 
 class Mazes(Environments):
-    """Mazes as arrays: where the goal is, where the agent is, and how many steps it has taken."""
+    """Mazes as arrays: where the goal is, where the agent is, which way it turned, and how many steps it has taken."""
 
     def __init__(self, length: int, count: int, key: tuple[int, ...]) -> None:
         super().__init__(count, key)
         self.length = length
-        self.goal, self.place, self.clock = (np.zeros(count, np.int64) for _ in range(3))
+        self.goal, self.place, self.side, self.clock = (np.zeros(count, np.int64) for _ in range(4))
 
     def begin(self, which: Array, seeds: list[int]) -> Array:
         self.goal[which] = np.where(np.asarray(seeds) & 1, NORTH, SOUTH)
-        self.place[which] = self.clock[which] = 0
+        self.place[which] = self.side[which] = self.clock[which] = 0
         return self._seen(which)
 
     def act(self, which: Array, actions: Array) -> Outcome:
@@ -90,6 +99,7 @@ class Mazes(Environments):
         onward = (place < self.length) & (actions == EAST)
         back = (place > 0) & (actions == WEST)
         self.place[which] = place + onward - back
+        self.side[which] = np.where(ended, np.where(actions == NORTH, -1, 1), 0)
         self.clock[which] += 1
         rewards = np.where(ended, 1.0 * (actions == self.goal[which]), np.where(onward, 0.0, -COST))
         truncated = ~ended & (self.clock[which] >= 2 * (self.length + 1))
@@ -100,3 +110,32 @@ class Mazes(Environments):
         sign = np.where(self.goal[which, None] == NORTH, SIGN_NORTH, SIGN_SOUTH)
         seen = np.where(place == 0, sign, np.where(place == self.length, JUNCTION, CORRIDOR))
         return seen.astype(np.float32)
+
+    def picture(self, index: int) -> Array:
+        """The corridor around the agent, with the sign and the goal, which it does not see from everywhere."""
+        place, north = int(self.place[index]), bool(self.goal[index] == NORTH)
+        first = min(max(place - MOST // 2, 0), max(self.length + 1 - MOST, 0))
+        count = min(self.length + 1, MOST)
+        drawn = np.full((3 * SQUARE, count * SQUARE, 3), WALL, np.uint8)
+        drawn[SQUARE : 2 * SQUARE] = FLOOR
+        if first + count > self.length:
+            drawn[:, -SQUARE:] = FLOOR
+            (drawn[:SQUARE] if north else drawn[-SQUARE:])[:, -SQUARE:] = GOAL
+        if first == 0:
+            _draw_arrow(drawn, north)
+        _draw_disc(drawn, 1.5 + int(self.side[index]), place - first + 0.5)
+        edge = SQUARE // 2
+        return np.pad(drawn, ((edge, edge), (edge, edge), (0, 0)), mode="edge")
+
+
+def _draw_arrow(drawn: Array, north: bool) -> None:
+    """The sign, in the square at the entrance."""
+    for row in range(SQUARE // 2):
+        at = SQUARE + row if north else 2 * SQUARE - 1 - row
+        drawn[at, SQUARE // 2 - row // 2 - 1 : SQUARE // 2 + row // 2 + 1] = SIGN
+
+
+def _draw_disc(drawn: Array, row: float, column: float) -> None:
+    """The agent, at a place in squares."""
+    rows, columns = (np.arange(size) + 0.5 for size in drawn.shape[:2])
+    drawn[np.hypot(rows[:, None] - row * SQUARE, columns - column * SQUARE) < SQUARE / 3.2] = AGENT
