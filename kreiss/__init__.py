@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kreiss import recurrence as recurrence
     from kreiss import relational as relational
     from kreiss import report as report
+    from kreiss import rl as rl
     from kreiss import sets as sets
     from kreiss import storage as storage
     from kreiss import studies as studies
@@ -48,7 +49,9 @@ _NAMES = {
         "SpectralRNN", "Stream",
     ],
     "memory": ["SAB", "HDetach", "MemLSTM", "MemRNN", "RelLSTM", "RelRNN"],
-    "networks": ["LAYERS", "NETWORKS", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save"],
+    "networks": [
+        "LAYERS", "NETWORKS", "Agent", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save",
+    ],
     "optim": [
         "Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles", "soft_orthogonality",
     ],
@@ -61,7 +64,7 @@ _NAMES = {
 _HOME = {name: room for room, names in _NAMES.items() for name in names}
 _ROOMS = (
     "analysis", "bench", "catalogue", "contracts", "errors", "experiments", "layers", "linalg", "memory", "networks",
-    "optim", "pooled", "recurrence", "relational", "report", "sets", "storage", "studies", "tasks", "training",
+    "optim", "pooled", "recurrence", "relational", "report", "rl", "sets", "storage", "studies", "tasks", "training",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers see the imports above

@@ -142,6 +142,29 @@ class ScheduleSection(Section):
     minimum: Share = Field(0.0, description="cosine: share of the rates left at the end")
 
 
+class PPOSection(Section):
+    """Proximal policy optimisation, for tasks that are worlds to act in; `batch` is the number of environments."""
+
+    frames: PositiveInt | None = Field(
+        None, description="frames of each environment per update; default 128, or the longest episode of a T-maze"
+    )
+    recurrence: PositiveInt | None = Field(
+        None, description="frames through which gradients flow; default 16, or all of them in a T-maze"
+    )
+    epochs: PositiveInt = Field(4, description="passes through the frames of an update")
+    minibatch: PositiveInt = Field(256, description="frames per step of the optimiser")
+    discount: Share = Field(0.99, description="γ, by which later rewards count less")
+    gae: Share = Field(0.95, description="λ of generalised advantage estimates")
+    clip: Amount = Field(0.2, description="ε, how far probabilities and values may move in an update")
+    clip_value: bool = Field(True, description="whether values may move by ε alone")
+    entropy: Amount = Field(0.01, description="weight of the entropy of the policy")
+    value: Amount = Field(0.5, description="weight of the error of values")
+    normalise: bool = Field(False, description="whether advantages of an update get mean 0 and variance 1")
+    truncation: Literal["value", "end"] = Field(
+        "value", description="an episode cut off by a time limit goes on in its value, or ends there"
+    )
+
+
 class Config(Section):
     """All settings of a run."""
 
@@ -149,6 +172,7 @@ class Config(Section):
     model: SerializeAsAny[NetworkSettings] = Field(default_factory=RecurrentSettings)
     optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
     schedule: ScheduleSection = Field(default_factory=ScheduleSection)
+    ppo: PPOSection = Field(default_factory=PPOSection)
     steps: PositiveInt | None = Field(None, description="number of updates; default 1,500 for tasks without epochs")
     epochs: PositiveInt | None = Field(
         None, description="number of epochs, instead of steps, for tasks with a training set of fixed size; default 10"
@@ -183,9 +207,11 @@ class Config(Section):
     )
 
     @model_serializer(mode="wrap")
-    def _without_default_stop(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Where nothing stops a run early nothing is written, so that runs recorded before that keep their keys."""
+    def _without_what_is_not_used(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Nothing of an early stop or of PPO where there is none, so that runs recorded before keep their keys."""
         written: dict[str, Any] = write(self)
+        if self.ppo == PPOSection():
+            written.pop("ppo", None)
         return {name: value for name, value in written.items() if value is not None or not name.startswith("stop_")}
 
 
@@ -203,5 +229,6 @@ SHORT = {
     "orthogonal_lr": "optimiser.orthogonal_lr",
     "clip_norm": "optimiser.clip_norm",
     "schedule": "schedule.name",
+    "env": "task.env",
 }
-SECTIONS = ("task", "model", "optimiser", "schedule")
+SECTIONS = ("task", "model", "optimiser", "schedule", "ppo")

@@ -211,10 +211,10 @@ def test_what_is_left_out_is_filled_in_from_the_task():
 
 
 def test_every_setting_says_what_it_is():
-    sections = [Config, *(Config.model_fields[name].annotation for name in ("model", "optimiser", "schedule"))]
+    sections = [Config, *(Config.model_fields[name].annotation for name in ("model", "optimiser", "schedule", "ppo"))]
     undescribed = [
         name for section in sections for name, field in section.model_fields.items()
-        if not field.description and name not in ("name", "task", "model", "optimiser", "schedule")
+        if not field.description and name not in ("name", "task", "model", "optimiser", "schedule", "ppo")
     ]  # fmt: skip
     assert undescribed == []
     assert yaml.safe_load(written(resolved({})))["optimiser"]["name"] == "rmsprop"

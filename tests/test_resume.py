@@ -53,6 +53,15 @@ RUNS |= {  # a memory is carried, or cleared between windows; the batch may be s
 }
 OBJECTS = {"task": "samedifferent", "task.held_out": 90, "task.valid_sequences": 8, "task.test_sequences": 8}
 RUNS["corelnet-mix"] = {"model": "corelnet", "model.relation": "mix", "optimiser": "adam", **OBJECTS}  # draws noise
+PLAYED = {"ppo.frames": 9, "ppo.recurrence": 4, "ppo.minibatch": 8, "batch": 3}
+EPISODES = {"task.valid_episodes": 2, "task.test_episodes": 2}
+RUNS |= {  # episodes go on where they were, in memory too
+    "memlstm-tmaze": {"task": "tmaze", "task.length": 4, "model": "memlstm", **PLAYED, **EPISODES},
+    "rellstm-minigrid": {
+        "task": "minigrid", "task.env": "MiniGrid-MemoryS7-v0", "model": "rellstm", **SCREENED, **PLAYED,
+        "task.valid_episodes": 1, "task.test_episodes": 1,
+    },
+}  # fmt: skip
 REMEMBERING = ("nnrnn-trivialization", "nnrnn-rebased", "nnrnn-plateau", "nnrnn-bf16", "nnrnn-text")
 
 
@@ -141,6 +150,7 @@ KILLS = [
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize(("name", "times", "steps"), KILLS)
 def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(name, times, steps, tmp_path):
+    steps = steps // 4 if "ppo.frames" in RUNS[name] else steps  # each plays, and learns several times
     settings = {**RUNS[name], "steps": steps, "eval_every": steps // 4}
     start(settings, tmp_path / "whole")
     moment, out, kills = random.Random(name), tmp_path / "killed", 0

@@ -118,8 +118,8 @@ def show(
 ) -> int:
     """Describe a model, a task, an experiment, one of its rows or `config`, with its options.
 
-    Of a task about objects it shows a few examples, in the terminal or as a picture in a file:
-    kreiss show dist3 --task.held_out 95 -o dist3.png
+    Of a task about objects it shows a few examples, of a world first observations, in the terminal or as a picture in
+    a file: kreiss show dist3 --task.held_out 95 -o dist3.png, kreiss show minigrid --env MiniGrid-MemoryS13-v0
 
     Parameters
     ----------
@@ -152,22 +152,49 @@ def show(
 
 
 def _show_examples(name: str, settings: tuple[str, ...], out: Path | None) -> int:
-    """A few examples of a task about objects."""
-    from kreiss.commands.pictures import in_terminal, to_file
-    from kreiss.tasks import TASKS
+    """A few examples of a task about objects, or first observations of a world."""
+    from kreiss.commands import pictures
+    from kreiss.tasks import TASKS, World
     from kreiss.tasks.relational.base import Relational
     from kreiss.training.config import resolved, words
     from kreiss.training.planning import make_task
 
+    if issubclass(TASKS[name], World):
+        return _show_world(name, settings, out)
     if not issubclass(TASKS[name], Relational):
         if out is not None:
-            raise InputError(f"`--out` needs a task about objects, which can be seen; got {name}. Leave it out.")
+            raise InputError(
+                f"`--out` needs a task about objects or a world, which can be seen; got {name}. Leave it out."
+            )
         return 0
     task: Any = make_task(resolved({"task": name}, words(settings)[1]))
     if out is not None:
-        print(f"examples: {to_file(task, out)}")
+        print(f"examples: {pictures.to_file(task, out)}")
     else:
-        print(f"\nExamples:\n{in_terminal(task)}")
+        print(f"\nExamples:\n{pictures.in_terminal(task)}")
+    return 0
+
+
+def _show_world(name: str, settings: tuple[str, ...], out: Path | None) -> int:
+    from rich.console import Console
+
+    from kreiss.commands import views
+    from kreiss.errors import MissingExtra
+    from kreiss.training.config import resolved, words
+    from kreiss.training.planning import make_task
+
+    try:
+        world: Any = make_task(resolved({"task": name}, words(settings)[1]))
+    except MissingExtra as error:
+        if out is not None:
+            raise
+        print(f"\n{error}")
+        return 0
+    if out is not None:
+        print(f"examples: {views.to_file(world, out)}")
+        return 0
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console.print("\nFirst observations:", *views.in_terminal(world, console.color_system is not None), sep="\n")
     return 0
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SEQUENCES = 4  # of the task, as input of a network
 LONGEST = 2500  # steps of such a sequence
+EPISODES = 16  # that an agent plays to choose from
 GAUSSIAN = "driven by Gaussian input of variance 1"
 
 
@@ -55,14 +56,14 @@ def _of_network(path: Path, name: str, part: str) -> Source:
     network = load(path)
     if isinstance(network, RelationalNetwork):
         return _of_relations(network, path, name, part)
-    drive, why_not = drive_of(network, path)
+    drive, remark = drive_of(network, path)
     driven = f"driven by {drive.said}" if drive else GAUSSIAN
     if not holds_layer(network):
         network, said = _own_system(network, driven)
     else:
         said = described(network, driven)
-    about = f"{said} {why_not}".rstrip()
-    note = "" if drive or part in MATRIX_PARTS else f"{GAUSSIAN}: {why_not}"
+    about = f"{said} {remark}".rstrip()
+    note = "" if drive or part in MATRIX_PARTS else f"{GAUSSIAN}: {remark}"
     return Source(name, about, _chained(_run_of(path), part, of_network(network, part, drive)), note)
 
 
@@ -145,31 +146,38 @@ def _chained(folder: Path | None, part: str, findings: Iterator[Finding]) -> Ite
 
 def _history(folder: Path) -> Iterator[Finding]:
     from kreiss.report.run_findings import run_findings
+    from kreiss.tasks import TASKS, Task, World
     from kreiss.training.planning import make_task
     from kreiss.training.record import read_config, read_records
     from kreiss.training.spectrum import read_spectra
 
+    config = read_config(folder)
+    kind = TASKS.get(config.task.name, Task)
+    metric = kind.metric if issubclass(kind, World) else "loss"  # a world has no loss of its own
     try:
-        without = make_task(read_config(folder)).baseline().get("loss")
+        without = make_task(config).baseline().get(metric)
     except (ValueError, OSError, RunError):  # missing data, or an unregistered task
         without = None
-    return run_findings(read_records(folder), read_spectra(folder), without)
+    return run_findings(read_records(folder), read_spectra(folder), without, metric)
 
 
 def drive_of(network: Any, path: Path) -> tuple[Any, str]:
-    """Held-out sequences of a run's task with its loss; or None, and the reason."""
+    """Held-out sequences of a run's task with its loss, or episodes in its world, and a remark; or None and why."""
     from kreiss.analysis.network.dynamics import holds_layer
-    from kreiss.networks import RecurrentNetwork
+    from kreiss.networks import Agent, RecurrentNetwork
     from kreiss.report.network_findings import Drive
+    from kreiss.tasks import World
 
     folder = _run_of(path)
     if folder is None:
         return None, "A saved model has no data of its own."
-    if not isinstance(network, RecurrentNetwork) and holds_layer(network):
+    if not isinstance(network, (RecurrentNetwork, Agent)) and holds_layer(network):
         return None, "The inputs of the layer inside it are not those of the run's task."
     try:
         config = _config_of(folder)
         task = _task_of(folder)
+        if isinstance(task, World):
+            return _played(network, task, config.task.name)
         batch = next(iter(task.held_out("valid", SEQUENCES)))
     except (ValueError, OSError, RunError) as error:
         return None, f"The run's own data were unavailable: {error}"
@@ -192,6 +200,36 @@ def drive_of(network: Any, path: Path) -> tuple[Any, str]:
     symbols = None if batch.inputs.is_floating_point() else batch.inputs
     said = f"sequences of {config.task.name}"
     return Drive(inputs, said, loss, symbols, alphabet_of(task)), ""
+
+
+def _played(agent: Any, world: Any, name: str) -> tuple[Any, str]:
+    """What the layer of an agent is given in real episodes; a world has no targets, so there is no loss.
+
+    Episodes differ in length. The window is their median, so that half of them fill it.
+    """
+    import numpy as np
+    import torch
+
+    from kreiss import rl
+    from kreiss.report.network_findings import Drive
+    from kreiss.tasks.worlds.base import VALID
+
+    environments = world.environments(EPISODES, (VALID,))
+    try:
+        episodes = rl.play(rl.checked_agent(agent).freeze(), environments)
+    finally:
+        environments.close()
+    lengths = sorted(len(episode.actions) for episode in episodes)
+    window = min(lengths[EPISODES // 2], LONGEST)
+    long = [episode.observations[:window] for episode in episodes if len(episode.actions) >= window][:SEQUENCES]
+    seen = torch.from_numpy(np.array(long)).transpose(0, 1)  # (T, B, D)
+    with torch.no_grad():
+        inputs = agent.encode(seen.to(next(agent.parameters())))
+    remark = (
+        f"Of {EPISODES} episodes the first {len(long)} with at least {window} steps, as half of them have, were cut to "
+        "this length."
+    )
+    return Drive(inputs, f"episodes of {name}"), remark
 
 
 def alphabet_of(task: Any) -> list[str] | None:

@@ -12,6 +12,7 @@ from kreiss.contracts import Network, Sizes
 from kreiss.errors import InputError, check_name
 from kreiss.layers import RecurrentLayer
 from kreiss.layers.contract.torch_layer import TorchLayer
+from kreiss.networks.agent import Agent
 from kreiss.networks.own import HIDDEN, OF_TASK, OwnModule, arguments_of, own_module
 from kreiss.networks.recurrent import SET_BY_NETWORK, RecurrentNetwork
 from kreiss.networks.registry import LAYERS
@@ -63,18 +64,20 @@ def make_network(settings: NetworkSettings, task: Sizes, seed: int) -> nn.Module
 
 
 def with_readout(model: nn.Module, task: Sizes, seed: int) -> nn.Module:
-    """A bare layer with a readout; any other module as it is."""
+    """A bare layer with a readout, or as an agent if the task is a world; any other module as it is."""
     if not isinstance(model, LAYER_BASES):
         return model
     symbols, generator = task.input_size if task.symbols else 0, torch.Generator().manual_seed(seed)
+    if (layout := getattr(task, "layout", None)) is not None:
+        return Agent(model, task.output_size - 1, image=layout.image, others=layout.others, generator=generator)
     return RecurrentNetwork(model, task.output_size, answers=task.answers, symbols=symbols, generator=generator)
 
 
 def settings_of(model: nn.Module) -> dict[str, Any]:
     """The settings of a model passed as an object: all of a kreiss network, only the name of other modules."""
-    if isinstance(model, Network) and not isinstance(model, RecurrentNetwork):
+    if isinstance(model, Network) and not isinstance(model, (RecurrentNetwork, Agent)):
         return {"name": name_of(model), **model.config}
-    layer: Any = model.layer if isinstance(model, RecurrentNetwork) else model
+    layer: Any = model.layer if isinstance(model, (RecurrentNetwork, Agent)) else model
     if not isinstance(layer, LAYER_BASES):
         return {"name": name_of(layer), **_own_options(layer)}
     return {

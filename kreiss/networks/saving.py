@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from kreiss import own
 from kreiss.errors import InputError, check_name
 from kreiss.layers import RecurrentLayer
+from kreiss.networks.agent import Agent
 from kreiss.networks.building import LAYER_BASES, NETWORKS, class_named, name_of, register_network
 from kreiss.networks.own import CONTRACT, arguments_of, has_contract, remembered, source_of
 from kreiss.networks.recurrent import RecurrentNetwork
@@ -28,6 +29,7 @@ from kreiss.version import __version__
 FORMAT = 1
 MODEL = "model."  # prefix of a model's tensors in a checkpoint, which holds others too
 BEST_MODEL = "best."  # prefix of the tensors of the best validation there
+AROUND: dict[str, Any] = {"network": RecurrentNetwork, "agent": Agent}  # networks around a layer
 BEST, LAST = "best.safetensors", "last.safetensors"
 
 
@@ -35,9 +37,9 @@ def save(model: nn.Module, path: str | Path) -> None:
     """Write a layer or a network to one safetensors file, atomically.
 
     Args:
-        model: any layer, frozen or not, a `kreiss.networks.RecurrentNetwork` around one, any other network, or a module
-            of your own that holds the arguments of its constructor as attributes. The file records where a class of
-            your own came from.
+        model: any layer, frozen or not, a `kreiss.networks.RecurrentNetwork` or `Agent` around one, any other network,
+            or a module of your own that holds the arguments of its constructor as attributes. The file records where a
+            class of your own came from.
         path: the file, or `hf://user/name` for a repository on the Hugging Face Hub (extra `hub`).
 
     Example:
@@ -138,8 +140,9 @@ def content_of(model: nn.Module) -> dict[str, Any]:
 
 def description(model: nn.Module) -> dict[str, Any]:
     """What is needed to rebuild `model`, as plain values, without its parameters."""
-    if isinstance(model, RecurrentNetwork):
-        return {"kind": "network", "layer": description(model.layer), "config": model.config}
+    for kind, cls in AROUND.items():
+        if isinstance(model, cls):
+            return {"kind": kind, "layer": description(model.layer), "config": model.config}
     if not (isinstance(model, Recorded) or has_contract(type(model))):
         raise InputError(
             f"`model` must be a layer of kreiss, a network, or a module with {CONTRACT}; got {type(model).__name__}. "
@@ -181,10 +184,10 @@ class LayerDescription(BaseModel):
     fixed: list[str] = []
 
 
-class RecurrentDescription(BaseModel):
-    """A recurrent network around a layer, in JSON."""
+class AroundDescription(BaseModel):
+    """A network around a layer, in JSON."""
 
-    kind: Literal["network"]
+    kind: Literal["network", "agent"]
     layer: LayerDescription
     config: dict[str, Any]
     fixed: list[str]
@@ -201,7 +204,7 @@ class NetworkDescription(BaseModel):
     fixed: list[str]
 
 
-Description = LayerDescription | RecurrentDescription | NetworkDescription
+Description = LayerDescription | AroundDescription | NetworkDescription
 
 
 def rebuilt(found: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
@@ -219,20 +222,21 @@ def rebuilt(found: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
 
 def _parsed(content: Any) -> Description:
     fields = content if isinstance(content, dict) else {}
-    if fields.get("kind") != "network":
+    if fields.get("kind") not in AROUND:
         return LayerDescription.model_validate(content)
-    return (NetworkDescription if "name" in fields else RecurrentDescription).model_validate(content)
+    return (NetworkDescription if "name" in fields else AroundDescription).model_validate(content)
 
 
-def _around_layer(parsed: LayerDescription | RecurrentDescription, tensors: dict[str, Tensor]) -> nn.Module:
-    """A layer, or a recurrent network around one."""
+def _around_layer(parsed: LayerDescription | AroundDescription, tensors: dict[str, Tensor]) -> nn.Module:
+    """A layer, or a network around one."""
     layer, prefix = (parsed, "") if isinstance(parsed, LayerDescription) else (parsed.layer, "layer.")
     first = tensors.get(f"{prefix}weight_ih_l0")
     _check_sizes(layer.config, () if first is None else tuple(first.shape))
     model = _built(layer)
     if isinstance(parsed, LayerDescription):
         return model
-    return RecurrentNetwork(model, **_options(RecurrentNetwork, parsed.config, ("layer",)))
+    around = AROUND[parsed.kind]
+    return around(model, **_options(around, parsed.config, ("layer",)))
 
 
 def _network(parsed: NetworkDescription, tensors: dict[str, Tensor]) -> nn.Module:

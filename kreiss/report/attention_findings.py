@@ -119,6 +119,8 @@ def _keeping(record: Any, names: Sequence[str] | None) -> str:
         every = there == all_of_them
         return "It keeps every state." if every else f"At the end {there} of {all_of_them} past states are in memory."
     stays = [stay for stay in record.stays() if stay.sequence == 0]
+    if not stays:
+        return f"No state entered its relevant set, which has room for {record.relevant}."
     last = sorted(stay.past for stay in stays if stay.left is None)
     share = _share_of_relevant(record)
     assert share is not None

@@ -16,6 +16,7 @@ from kreiss.report.findings import Finding, counted, percent, steps
 from kreiss.report.style import canvas
 
 STEPS, BATCH = 100, 4  # of the random input that drives the network
+COUNTED = 220  # steps along which exponents are measured
 DESCENT = 300  # steps towards fixed points
 LARGEST_STATE = 256  # state size up to which full Jacobians are computed
 LOCAL = (
@@ -70,7 +71,7 @@ def network_findings(network: Any, part: str, drive: Drive | None = None) -> Ite
         drive: its input; random by default.
     """
     system = analysis.dynamics(network).time_first()
-    drive = drive or Drive(random_inputs(system, 220), "random input")
+    drive = drive or Drive(random_inputs(system, COUNTED), "random input")
     drive = Drive(system.inputs(drive.inputs), drive.said, drive.loss)
     if part == "gradients":
         flow = _flow(system, drive)
@@ -155,7 +156,8 @@ def _decay(sensitivity: Any, first: int | None, horizon: int | None) -> str:
 
 
 def _exponents(system: Any, drive: Drive) -> Finding:
-    x = drive.inputs[:220, :1]
+    x = drive.inputs[:COUNTED]
+    x = x[:, : max(1, COUNTED // len(x))]  # of short sequences several
     spectrum = analysis.lyapunov_spectrum(system, x, warmup=min(20, len(x) // 10))
     lost = int((~spectrum.exponents.isfinite()).sum())
     opening = f"Under {drive.said}, "

@@ -149,9 +149,29 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def whole(title: str, about: str, links: Sequence[tuple[str, str]], sections: Sequence[str], foot: str) -> str:
-    """A page: links are (id of a section, its title); `foot` is the text of the footer."""
+def whole(
+    title: str,
+    about: str,
+    links: Sequence[tuple[str, str]],
+    sections: Sequence[str],
+    foot: str,
+    *,
+    style: str = "",
+    script: str = "",
+) -> str:
+    """A page.
+
+    Args:
+        title: of the page.
+        about: one paragraph.
+        links: (id of a section, its title).
+        sections: in the order shown.
+        foot: the text of the footer.
+        style: rules of its own.
+        script: of its own.
+    """
     items = "".join(f'<li><a href="#{key}">{html.escape(name)}</a></li>' for key, name in links)
+    contents = f'<nav aria-label="Sections"><ul>{items}</ul></nav>' if links else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -159,17 +179,17 @@ def whole(title: str, about: str, links: Sequence[tuple[str, str]], sections: Se
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)} – kreiss</title>
 <link rel="icon" href="data:,">
-<style>{STYLE}</style>
+<style>{STYLE}{style}</style>
 </head>
 <body>
 <a class="skip" href="#content">Skip to the content</a>
 <header><h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><button type="button" hidden>Dark page</button></header>
-<nav aria-label="Sections"><ul>{items}</ul></nav>
+{contents}
 <main id="content">
 {"".join(sections)}
 </main>
 <footer>Made by kreiss. {html.escape(foot)}</footer>
-<script>{SCRIPT}</script>
+<script>{SCRIPT}{script}</script>
 </body>
 </html>
 """

@@ -11,33 +11,38 @@ from kreiss.report import plots
 from kreiss.report.findings import Finding, percent, ranged
 from kreiss.report.plots.runs import Records, validations
 from kreiss.report.style import canvas
+from kreiss.tasks.base import HIGHER
 
 MOST_FRAMES = 8
 
 
 def run_findings(
-    records: Records, spectra: Mapping[int, Sequence[complex]], without: float | None = None
+    records: Records,
+    spectra: Mapping[int, Sequence[complex]],
+    without: float | None = None,
+    metric: str = "loss",
 ) -> Iterator[Finding]:
     """The training of a run, and frames of its spectrum if there are eigenvalues.
 
     Args:
         records: of the run.
         spectra: eigenvalues by update.
-        without: loss without memory.
+        without: the metric without memory.
+        metric: of validations: the loss, or the reward in a world.
     """
     if validations(records):
-        yield _training(records, without)
+        yield _training(records, without, metric)
     if len(spectra) > 1:
         yield _frames({update: np.asarray(values) for update, values in sorted(spectra.items())})
 
 
-def _training(records: Records, without: float | None) -> Finding:
+def _training(records: Records, without: float | None, metric: str) -> Finding:
     rows = validations(records)
-    best = min(rows, key=lambda row: float(row["loss"]))
+    best = (max if metric in HIGHER else min)(rows, key=lambda row: float(row[metric]))
     beside = "" if without is None else f", where a network without memory reaches {without:.4g}"
     sentence = (
-        f"In {rows[-1]['update']} updates the validation loss went from {rows[0]['loss']:.4g} (update "
-        f"{rows[0]['update']}) to {rows[-1]['loss']:.4g}; the best is {best['loss']:.4g} at update "
+        f"In {rows[-1]['update']} updates the validation {metric} went from {rows[0][metric]:.4g} (update "
+        f"{rows[0]['update']}) to {rows[-1][metric]:.4g}; the best is {best[metric]:.4g} at update "
         f"{best['update']}{beside}."
     )
     known = [row for row in rows if "departure" in row]
@@ -48,13 +53,13 @@ def _training(records: Records, without: float | None) -> Finding:
             f"from normality {_from_to(first['departure'], last['departure'])}."
         )
     numbers = {
-        "updates": rows[-1]["update"], "best_update": best["update"], "best_loss": best["loss"],
-        "loss_without_memory": without, "validations": rows,
+        "updates": rows[-1]["update"], "best_update": best["update"], f"best_{metric}": best[metric],
+        f"{metric}_without_memory": without, "validations": rows,
     }  # fmt: skip
 
     def draw() -> Any:
         figure, axes = canvas(1, 2 if known else 1, size=(9.4 if known else 5.2, 3.6), squeeze=False)
-        plots.losses({"validation": records}, axes[0, 0], without=without)
+        plots.losses({"validation": records}, axes[0, 0], without=without, metric=metric)
         if known:
             plots.moduli({"mean |λ|": records}, axes[0, 1])
         return figure

@@ -25,7 +25,7 @@ from kreiss.studies.reproducing import make
 from kreiss.studies.results import is_result
 from kreiss.studies.searching import choices
 from kreiss.studies.sweeping import Sweep, sweep_here, sweep_on_ray
-from kreiss.tasks import Task
+from kreiss.tasks import Problem
 from kreiss.training.config import current_name, dotted, plain, resolved, written
 from kreiss.training.planning import make_network as make_checked
 from kreiss.training.planning import make_task, planned
@@ -84,7 +84,7 @@ def check_had(names: Sequence[str], models: Sequence[str]) -> None:
 # ---------------------------------------------------------------- equal parameters
 
 
-def parameters(config: Config, task: Task) -> int:
+def parameters(config: Config, task: Problem) -> int:
     """The number of trained parameters of a network."""
     place = "meta" if own.is_ours(class_named(config.model.name)) else "cpu"
     with torch.device(place):
@@ -92,13 +92,13 @@ def parameters(config: Config, task: Task) -> int:
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
-def matched(configs: dict[str, Config], task: Task) -> dict[str, Config]:
+def matched(configs: dict[str, Config], task: Problem) -> dict[str, Config]:
     """The settings with the hidden sizes at which all networks have about as many parameters as the first."""
     budget = parameters(next(iter(configs.values())), task)
     return {name: _matched(name, config, budget, task) for name, config in configs.items()}
 
 
-def _matched(name: str, config: Config, budget: int, task: Task) -> Config:
+def _matched(name: str, config: Config, budget: int, task: Problem) -> Config:
     if "hidden" not in type(config.model).model_fields:
         raise InputError(
             f"a network must have a hidden size to be matched in parameters; got {name}, which has none. Leave it out, "

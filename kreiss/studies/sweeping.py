@@ -206,14 +206,14 @@ def validations(config: Config) -> Iterator[float]:
     import torch
 
     from kreiss.training.checkpoint import own_generators
-    from kreiss.training.loop import Supervised
+    from kreiss.training.fitting import learner_for
 
     task = make_task(config)
     config = planned(config, task)
     device = torch.device(config.device)
     assert config.eval_every is not None
     with own_generators(config.seed, device), Interruption() as interruption:
-        training = Supervised(make_network(config, task).to(device), task, config, Processes(device))
+        training = learner_for(make_network(config, task).to(device), task, config, Processes(device))
         while not training.done:
             try:
                 training.update()

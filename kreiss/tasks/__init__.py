@@ -3,7 +3,7 @@
 from kreiss import own
 from kreiss.errors import InputError, check_name
 from kreiss.tasks.adding import Adding
-from kreiss.tasks.base import Batch, Task
+from kreiss.tasks.base import Batch, Problem, Task
 from kreiss.tasks.characters import Characters
 from kreiss.tasks.copy import Copy
 from kreiss.tasks.denoise import Denoise
@@ -18,9 +18,10 @@ from kreiss.tasks.relational.samedifferent import SameDifferent, SameDifferent6
 from kreiss.tasks.relational.separated import Separated
 from kreiss.tasks.selectivecopy import SelectiveCopy
 from kreiss.tasks.sequence import Sequence
+from kreiss.tasks.worlds import Gym, MiniGrid, TMaze, World
 
 # names of tasks in settings and on the command line
-TASKS: dict[str, type[Task]] = {
+TASKS: dict[str, type[Problem]] = {
     "adding": Adding,
     "characters": Characters,
     "copy": Copy,
@@ -41,10 +42,14 @@ TASKS: dict[str, type[Task]] = {
     "separated": Separated,
     "comparison": Comparison,
     "game": Game,
+    # worlds to act in
+    "gym": Gym,
+    "minigrid": MiniGrid,
+    "tmaze": TMaze,
 }
 
 
-def task_named(name: str) -> type[Task]:
+def task_named(name: str) -> type[Problem]:
     """The task of that name; `package.module:Class` of a trusted module is registered on first use."""
     if name not in TASKS and own.is_own(name):
         register_task(name, own.trusted("task", name))
@@ -52,9 +57,9 @@ def task_named(name: str) -> type[Task]:
     return TASKS[name]
 
 
-def register_task(name: str, cls: type[Task]) -> None:
-    """Make a task known under a name."""
-    if not issubclass(cls, Task):
+def register_task(name: str, cls: type[Problem]) -> None:
+    """Make a task or a world known under a name."""
+    if not issubclass(cls, Problem):
         raise InputError(f"`{name}` must be a kreiss.tasks.Task; got another class. Derive it from kreiss.tasks.Task.")
     TASKS[name] = cls
 
@@ -71,16 +76,21 @@ __all__ = [
     "DistributionOfThree",
     "Frames",
     "Game",
+    "Gym",
     "IdentityRules",
     "IdentityRules4",
     "MatchToSample",
     "MatchToSample3",
+    "MiniGrid",
     "Pixels",
+    "Problem",
     "SameDifferent",
     "SameDifferent6",
     "SelectiveCopy",
     "Separated",
     "Sequence",
+    "TMaze",
     "Task",
+    "World",
     "task_named",
 ]

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
 Totals = dict[str, tuple[float, float]]
 
-HIGHER = ("accuracy", "segsnr", "stoi", "pesq")  # metrics that are better when higher
+HIGHER = ("accuracy", "segsnr", "stoi", "pesq", "reward", "success")  # metrics that are better when higher
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,8 @@ class Batch:
     carries: bool = False
 
 
-class Task(ABC):
-    """Data, loss and metrics of one problem; independent of the model.
-
-    Training data are a function of (update, batch size, seed) alone, so that a run can be resumed at any update, by
-    any number of workers, with the same data. Held-out data are fixed: they do not depend on the seed of the run,
-    unless `for_run` says so.
-    """
+class Problem(ABC):
+    """What every task has, whether it gives batches (`Task`) or episodes (`kreiss.tasks.worlds.World`)."""
 
     input_size: int
     output_size: int
@@ -48,6 +43,7 @@ class Task(ABC):
     metric: str = "loss"  # the metric that chooses the best checkpoint and is shown
     higher_is_better: bool = False
     naive: str = "without memory"  # what the baseline is called
+    settings: ClassVar[dict[str, Any]] = {}  # defaults of a run on it, by dotted name, where they are its own
 
     def is_higher_better(self, metric: str) -> bool:
         """Whether a metric is better when higher; one at another delay, `accuracy@400`, is as the metric itself."""
@@ -81,6 +77,19 @@ class Task(ABC):
         return 0
 
     @abstractmethod
+    def baseline(self) -> dict[str, float]:
+        """Metrics of the best network without memory, in closed form where there is one."""
+
+
+class Task(Problem):
+    """Data, loss and metrics of one problem; independent of the model.
+
+    Training data are a function of (update, batch size, seed) alone, so that a run can be resumed at any update, by
+    any number of workers, with the same data. Held-out data are fixed: they do not depend on the seed of the run,
+    unless `for_run` says so.
+    """
+
+    @abstractmethod
     def train(self, update: int, batch: int, seed: int) -> Batch:
         """The batch of one update (from 0), the same at every call."""
 
@@ -99,7 +108,3 @@ class Task(ABC):
     def metrics(self, totals: Totals) -> dict[str, float]:
         """Metrics from the totals of all batches: sum / count."""
         return {name: total / count for name, (total, count) in totals.items()}
-
-    @abstractmethod
-    def baseline(self) -> dict[str, float]:
-        """Metrics of the best network without memory, in closed form where there is one."""

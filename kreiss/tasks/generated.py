@@ -16,7 +16,7 @@ from kreiss.tasks.base import Batch, Task
 Drawn = tuple[NDArray[Any], ...]
 
 # purposes of random numbers; no two share a stream
-FRESH, FIXED, VALID, TEST, ORDER = range(5)
+FRESH, FIXED, VALID, TEST, ORDER, ACTIONS = range(6)
 
 
 def stream(purpose: int, *key: int) -> np.random.Generator:

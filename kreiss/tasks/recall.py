@@ -87,13 +87,13 @@ class Recall(Generated):
         return {**losses, **{f"accuracy{name}": 1 / SYMBOLS for name in named}}
 
 
-def delays(value: str | int | tuple[int, ...] | list[int]) -> tuple[int, ...]:
+def delays(value: str | int | tuple[int, ...] | list[int], name: str = "test_delays") -> tuple[int, ...]:
     """Delays from "200,400", 200 or (200, 400)."""
     if isinstance(value, str):
         try:
             value = [int(part) for part in value.split(",") if part.strip()]
         except ValueError:
             raise InputError(
-                f"`test_delays` must be whole numbers separated by commas; got {value!r}. Pass for example 200,400."
+                f"`{name}` must be whole numbers separated by commas; got {value!r}. Pass for example 200,400."
             ) from None
-    return tuple(check_size("test_delays", part) for part in ([value] if isinstance(value, int) else value))
+    return tuple(check_size(name, part) for part in ([value] if isinstance(value, int) else value))

@@ -38,23 +38,29 @@ FORMER = (("optimiser", "radius", "radius_penalty"),)
 # ---------------------------------------------------------------- from names and values to a Config
 
 
-def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | None = None) -> Config:
+def resolved(
+    *sources: Mapping[str, Any],
+    given: Mapping[str, dict[str, Any]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> Config:
     """The settings of several sources, each overriding those before it.
 
     Args:
         sources: settings by nested, dotted or short names.
         given: settings of a task or model passed as an object, by "task" or "model"; they replace those of the sources
             and need not be buildable.
+        defaults: those of a task passed as an object; those of a task's class by default.
     """
     names: dict[str, Any] = {}
     for source in sources:
         names.update(dotted(source))
     _check_names(names)
+    known = given or {}
+    names = {**_defaults(names, defaults), **names}
     tree: dict[str, Any] = {}
     for name, value in names.items():
         section, _, rest = name.rpartition(".")
         (tree.setdefault(section, {}) if section else tree)[rest] = value
-    known = given or {}
     tree["task"] = known.get("task") or _task(tree.get("task", {}))
     tree["model"] = _given_model(known["model"]) if "model" in known else _model(tree.get("model", {}))
     try:
@@ -82,6 +88,15 @@ def resolved(*sources: Mapping[str, Any], given: Mapping[str, dict[str, Any]] | 
             f"clip_value={config.optimiser.clip_value}. Leave one out."
         )
     return config
+
+
+def _defaults(names: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Defaults that the task sets; those of its network only if that has such a setting."""
+    name = names.get("task.name")
+    chosen = given if given is not None else task_named(name).settings if isinstance(name, str) else {}
+    model = names.get("model.name", RecurrentSettings.model_fields["name"].default)
+    has = (NETWORKS[model].Settings if model in NETWORKS else RecurrentSettings).model_fields
+    return {name: value for name, value in chosen.items() if not name.startswith("model.") or name[6:] in has}
 
 
 def dotted(source: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -86,7 +86,7 @@ class Plain(Display):
     def show(self, now: Now) -> None:
         if time.monotonic() - self._last >= SAY:
             self._last = time.monotonic()
-            self.say(f"update {now.update}/{self.steps}  loss {now.loss:.5g}  gradient {now.norm:.3g}")
+            self.say(f"update {now.update}/{self.steps}  loss {now.loss:.5g}  gradient {now.norm:.3g}{now.words}")
 
     def record(self, record: dict[str, Any]) -> None:
         if "split" in record:
@@ -126,7 +126,7 @@ class Live(Plain):
         assert self._screen is not None
         if clock - self._looked >= GLANCE and self._looking <= GLANCE_SHARE * (clock - self._began):
             self._look(clock, now.update)
-        loss = f"loss {now.loss:.4g}  ‖∇‖ {now.norm:.2g}"
+        loss = f"loss {now.loss:.4g}  ‖∇‖ {now.norm:.2g}{now.words}"
         self._progress.update(self._bar, completed=now.update, description=loss)
         below = "  ".join(part for part in (self._metric, self._spectrum) if part)
         self._screen.update(Group(self._progress, Text(below)), refresh=True)

@@ -12,11 +12,12 @@ from kreiss import own
 from kreiss.errors import InputError
 from kreiss.networks.building import settings_of, with_readout
 from kreiss.settings import Config
-from kreiss.tasks import Task
+from kreiss.tasks import Problem, Task, World
 from kreiss.training.checkpoint import own_generators
 from kreiss.training.config import resolved
 from kreiss.training.distributed import Processes
 from kreiss.training.guard import Interruption
+from kreiss.training.learner import Learner
 from kreiss.training.loop import Supervised
 from kreiss.training.planning import (
     check_room,
@@ -27,6 +28,7 @@ from kreiss.training.planning import (
     task_section,
 )
 from kreiss.training.provenance import check_same, check_there, same_but_for_paths
+from kreiss.training.reinforcement import Reinforced
 from kreiss.training.resuming import Resumption, check_changes, resumption
 from kreiss.training.session import Run, Session
 from kreiss.training.trackers import check_trackers
@@ -34,7 +36,7 @@ from kreiss.training.trackers import check_trackers
 
 def fit(
     model: nn.Module | str,
-    task: Task | str,
+    task: Problem | str,
     settings: Mapping[str, Any] | None = None,
     *,
     out: str | Path | None = None,
@@ -69,14 +71,15 @@ def fit(
     known: dict[str, Any] = {}
     resumed = resumption(folder, repair=repair) if resume and folder else None
     sources: list[Mapping[str, Any]] = [resumed.settings] if resumed else []
-    if isinstance(task, Task):
+    if isinstance(task, Problem):
         known["task"] = task_section(task)
     if isinstance(model, nn.Module):
         known["model"] = settings_of(model)
     names = {key: value for key, value in (("task", task), ("model", model)) if isinstance(value, str)}
     own.trust(*(value for value in names.values() if own.is_own(value)))  # the caller has named them
-    config = resolved(*sources, names, settings or {}, more, given=known)
-    built_task = task.for_run(config.seed) if isinstance(task, Task) else make_task(config)
+    defaults = task.settings if isinstance(task, Problem) else None
+    config = resolved(*sources, names, settings or {}, more, given=known, defaults=defaults)
+    built_task = task.for_run(config.seed) if isinstance(task, Problem) else make_task(config)
     network = (
         with_readout(model, built_task, config.seed)
         if isinstance(model, nn.Module)
@@ -118,7 +121,7 @@ def run(
     config: Config,
     out: Path | None,
     model: nn.Module,
-    task: Task,
+    task: Problem,
     *,
     show: str = "auto",
     resume: bool = False,
@@ -128,7 +131,9 @@ def run(
     return _run(config, out, model, task, show, resumption(out, which) if resume and out is not None else None)
 
 
-def _run(config: Config, out: Path | None, model: nn.Module, task: Task, show: str, resumed: Resumption | None) -> Run:
+def _run(
+    config: Config, out: Path | None, model: nn.Module, task: Problem, show: str, resumed: Resumption | None
+) -> Run:
     config = planned(config, task)
     if resumed is not None:
         check_changes(resumed.settings, config)
@@ -141,7 +146,15 @@ def _run(config: Config, out: Path | None, model: nn.Module, task: Task, show: s
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:
-            learner = Supervised(model.to(device), task, config, processes)
+            learner = learner_for(model.to(device), task, config, processes)
             return Session(config, out, learner, processes, show, resumed).go(interruption)
         finally:
             processes.close()
+
+
+def learner_for(model: nn.Module, task: Problem, config: Config, processes: Processes) -> Learner:
+    """What trains a model on a task: on batches, or in a world."""
+    if isinstance(task, World):
+        return Reinforced(model, task, config, processes)
+    assert isinstance(task, Task)
+    return Supervised(model, task, config, processes)

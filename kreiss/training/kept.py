@@ -51,8 +51,8 @@ class Kept(Part):
     seconds: Number
 
 
-class KeptBySupervised(Kept):
-    """The saved state of supervised training."""
+class KeptByScored(Kept):
+    """What learners with an optimiser and validations have in common."""
 
     best: float | None
     stale: Count
@@ -62,11 +62,23 @@ class KeptBySupervised(Kept):
     random: Generators
     in_a_row: Count
     skipped: Count
+
+
+class KeptBySupervised(KeptByScored):
+    """The saved state of supervised training."""
+
     scaler: dict[str, Any] | None
 
 
+class KeptByPPO(KeptByScored):
+    """The saved state of reinforcement learning."""
+
+    ended: list[tuple[Number, Count]]
+    sums: tuple[Number, Number, Number]
+
+
 # kind of learner → form of its saved state; others check theirs when they are restored
-FORMS: dict[str, type[Kept]] = {"supervised": KeptBySupervised}
+FORMS: dict[str, type[Kept]] = {"supervised": KeptBySupervised, "ppo": KeptByPPO}
 
 
 def check_kept(path: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
@@ -78,7 +90,7 @@ def check_kept(path: Path, tensors: dict[str, Tensor], content: dict[str, Any]) 
         FORMS.get(kind, Kept).model_validate(content)
     except ValidationError as error:
         raise foreign(path, f"a checkpoint of another form ({sentence(error).args[0].partition('. ')[0]})") from error
-    if kind == "supervised" and not ("state" in content and _is_state(content["state"], tensors)):
+    if kind in FORMS and not ("state" in content and _is_state(content["state"], tensors)):
         raise foreign(path, "a carried state that is not made of the file's tensors")
     if any(tensor.dtype != torch.uint8 for name, tensor in tensors.items() if name.startswith("generator.")):
         raise foreign(path, "a generator of random numbers that is not made of bytes")

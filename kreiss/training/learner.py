@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 @dataclass
 class Now:
-    """Loss and gradient norm of an update."""
+    """Loss and gradient norm of an update, and what else is to be shown."""
 
     update: int
     loss: float
     norm: float
+    words: str = ""
 
 
 class Learner(ABC):
@@ -101,3 +102,6 @@ class Learner(ABC):
 
     def check_finite(self) -> None:  # noqa: B027
         """Raise if something to be saved is not finite."""
+
+    def close(self) -> None:  # noqa: B027
+        """Free what it holds beside memory, such as processes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
@@ -10,25 +9,25 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
+from kreiss import rl
 from kreiss.contracts import Network
-from kreiss.errors import InputError, check_name, check_size
+from kreiss.errors import check_name, check_size
 from kreiss.optim import radius_penalty, rebase
 from kreiss.settings import Config
-from kreiss.tasks import Batch, Task
+from kreiss.tasks import Batch, Problem, Task, World
 from kreiss.training import checkpoint
 from kreiss.training.distributed import Processes, detached, on_device, pieces, terms
-from kreiss.training.guard import Guard, check_finite, computable
-from kreiss.training.learner import Learner, Now
-from kreiss.training.optimisers import Schedule, make_optimiser
-from kreiss.training.provenance import checksum
+from kreiss.training.guard import computable
+from kreiss.training.learner import Now
+from kreiss.training.scored import Scored
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Supervised(Learner):
+class Supervised(Scored):
     """Trains a model on the batches of a task.
 
     Args:
@@ -41,20 +40,11 @@ class Supervised(Learner):
     kind = "supervised"
 
     def __init__(self, model: nn.Module, task: Task, config: Config, processes: Processes) -> None:
-        assert config.steps is not None
-        self.model, self.task, self.config, self.processes = model, task, config, processes
-        self.metric = task.metric
+        super().__init__(model, task, config, processes)
+        self.task = task
         self.module = processes.wrapped(model)
-        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.optimiser = make_optimiser(model, config.optimiser)
-        self.schedule = Schedule(config.schedule, self.optimiser, config.steps)
-        self.guard = Guard(config.on_nan)
         self.scaler = torch.amp.GradScaler(processes.device.type) if config.precision == "fp16" else None
         self.states: list[Any] = [None] * config.accumulate  # carried to the next batch, one for each piece
-        self.best: float | None = None
-        self.stale = 0  # evaluations since the best one
-        self.latest: dict[str, float] = {}  # the metric that may stop the run, at the last validation
-        self.window: list[float] = [0.0, 0]  # sum and number of losses since the last record
 
     # ------------------------------------------------------------ updates
 
@@ -69,7 +59,7 @@ class Supervised(Learner):
         gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
         norm = get_total_norm(gradients)
         shown, total = self.processes.sum(loss, norm / self.processes.count)
-        if self._may_step(shown, total):
+        if self._may_step(shown, total, scaled=self.scaler is not None):
             self._clip(norm)
             self._step()
             self.window[0] += shown
@@ -80,11 +70,6 @@ class Supervised(Learner):
         if self.config.optimiser.rebase_every and self.updates % self.config.optimiser.rebase_every == 0:
             rebase(self.model)
         return Now(self.updates, shown, total)
-
-    def _may_step(self, loss: float, norm: float) -> bool:
-        return self.guard.lets_pass(
-            self.updates + 1, loss, norm, self.model, self.last_good, scaled=self.scaler is not None
-        )
 
     def _backward(self, batch: Batch) -> Tensor:
         """Gradients of the mean loss of this process's part of the batch, piece by piece; returns that loss."""
@@ -127,48 +112,12 @@ class Supervised(Learner):
         """Processes exchange gradients once per update, with the last piece."""
         return self.module.no_sync() if isinstance(self.module, DistributedDataParallel) and not last else nullcontext()
 
-    def _clip(self, norm: Tensor) -> None:
-        if self.config.optimiser.clip_norm is not None:
-            clip_grads_with_norm_(self.trained, self.config.optimiser.clip_norm, norm)
-        if self.config.optimiser.clip_value is not None:
-            clip_grad_value_(self.trained, self.config.optimiser.clip_value)
-
     def _step(self) -> None:
         if self.scaler is None:
             self.optimiser.step()
         else:
             self.scaler.step(self.optimiser)
             self.scaler.update()
-
-    def log(self, now: Now) -> dict[str, Any]:
-        """Mean loss since the last record (none if all updates were skipped), gradient norm, rate, skipped updates."""
-        total, count = self.window
-        self.window = [0.0, 0]
-        record: dict[str, Any] = {"loss": total / count} if count else {}
-        record |= {"gradient_norm": now.norm, "lr": self.optimiser.param_groups[-1]["lr"]}
-        return {**record, "skipped": self.guard.skipped} if self.guard.skipped else record
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the last update was finite."""
-        return not self.guard.in_a_row
-
-    def baseline(self) -> dict[str, float]:
-        """The baseline of the task."""
-        return self.task.baseline()
-
-    def facts(self) -> dict[str, Any]:
-        """Trained parameters, the baseline, and how the metric of the task is read."""
-        count = sum(parameter.numel() for parameter in self.trained)
-        task = self.task
-        return {
-            "parameters": count, "baseline": self.baseline(), "metric": task.metric, "higher": task.higher_is_better,
-            "naive": task.naive,
-        }  # fmt: skip
-
-    def checksum(self) -> str | None:
-        """Checksum of the task's files."""
-        return checksum(self.task)
 
     # ------------------------------------------------------------ evaluations
 
@@ -178,78 +127,20 @@ class Supervised(Learner):
         with computable(self.updates, self.last_good):
             return evaluate(self.model, self.task, split, batch=chosen.eval_batch, precision=chosen.precision)
 
-    def observe(self, metrics: dict[str, float]) -> bool:
-        """Record a validation; returns whether it is the best so far."""
-        value = self.processes.of_first(metrics[self.task.metric])
-        better = self.best is None or (value > self.best if self.task.higher_is_better else value < self.best)
-        improved = better and not math.isnan(value)
-        if improved:
-            self.best, self.stale = value, 0
-        else:
-            self.stale += 1
-        self.schedule.observe(improved)
-        if self.config.stop_at is not None:
-            self._note(metrics)
-        return improved
-
-    def _note(self, metrics: dict[str, float]) -> None:
-        """Keep the metric that may stop the run; all processes see that of the first."""
-        name = self.config.stop_metric or self.metric
-        if name not in metrics:
-            raise InputError(
-                f"`stop_metric` must be a metric of a validation; got {name!r}. Choose one of {', '.join(metrics)}."
-            )
-        value = self.processes.of_first(metrics[name])
-        self.latest = {} if math.isnan(value) else {name: value}
-
-    @property
-    def solved(self) -> bool:
-        """Whether the last validation has reached `stop_at`."""
-        name, wanted = self.config.stop_metric or self.metric, self.config.stop_at
-        if wanted is None or name not in self.latest:
-            return False
-        value = self.latest[name]
-        return value >= wanted if self.task.is_higher_better(name) else value <= wanted
-
-    @property
-    def done(self) -> bool:
-        """Whether all updates are made, a validation was good enough, or patience has run out."""
-        assert self.config.steps is not None
-        impatient = self.config.patience is not None and self.stale >= self.config.patience
-        return self.updates >= self.config.steps or self.solved or impatient
-
     # ------------------------------------------------------------ state to resume from
 
-    def check_finite(self) -> None:
-        """Raise if a trained weight or a moment of the optimiser is not finite."""
-        weights = ((name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad)
-        moments = checkpoint.optimiser_state(self.optimiser)[0].items()
-        check_finite([*weights, *moments], self.updates, self.last_good)
-
     def kept(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The model, the optimiser, the schedule, generators, the carried state and counters."""
-        moments, numbers = checkpoint.optimiser_state(self.optimiser)
-        random_tensors, random_numbers = checkpoint.generators(self.processes.gathered)
+        """As every learner, and the carried state and the loss scale."""
+        tensors, content = super().kept()
         states: dict[str, Tensor] = {}
         shape = checkpoint.flat_state(self._whole_state(), states)
-        content = {
-            "updates": self.updates, "best": self.best, "stale": self.stale, "latest": self.latest,
-            "window": self.window, "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers,
-            "random": random_numbers, "state": shape, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
-            "scaler": None if self.scaler is None else self.scaler.state_dict(),
-        }  # fmt: skip
-        return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors | states, content
+        scale = None if self.scaler is None else self.scaler.state_dict()
+        return tensors | states, {**content, "state": shape, "scaler": scale}
 
     def restore(self, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
         """Resume from what `kept` returned; the model already has its tensors."""
-        checkpoint.restore_optimiser(self.optimiser, tensors, content["optimiser"])
-        checkpoint.restore_generators(tensors, content["random"], self.processes.rank)
-        self.schedule.restore(content["schedule"])
-        self._share_state(_as_made(self.model, checkpoint.full_state(content["state"], tensors)))
-        self.updates, self.best, self.stale = content["updates"], content["best"], content["stale"]
-        self.latest = content.get("latest", {})  # earlier versions had none
-        self.window, self.seconds = content["window"], content["seconds"]
-        self.guard.in_a_row, self.guard.skipped = content["in_a_row"], content["skipped"]
+        super().restore(tensors, content)
+        self._share_state(as_made(self.model, checkpoint.full_state(content["state"], tensors)))
         if self.scaler is not None and content["scaler"] is not None:
             self.scaler.load_state_dict(content["scaler"])
 
@@ -296,7 +187,7 @@ def _carried(model: nn.Module, state: Any) -> Any:
     return model.carried(state) if isinstance(model, Network) else state
 
 
-def _as_made(model: nn.Module, state: Any) -> Any:
+def as_made(model: nn.Module, state: Any) -> Any:
     """A state from a checkpoint, where tuples have no names, in the form that the model gives it."""
     if state is None or not callable(init := getattr(model, "init_state", None)):
         return state
@@ -307,7 +198,7 @@ def _as_made(model: nn.Module, state: Any) -> Any:
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    task: Task,
+    task: Problem,
     split: Literal["valid", "test"] = "test",
     *,
     batch: int = 100,
@@ -324,6 +215,9 @@ def evaluate(
     """
     check_size("batch", batch)
     check_name("split", split, ("valid", "test"))
+    if isinstance(task, World):
+        return rl.evaluate(rl.checked_agent(model), task, split, batch)
+    assert isinstance(task, Task)
     device = next(model.parameters()).device
     totals: dict[str, tuple[float, float]] = {}
     state = None

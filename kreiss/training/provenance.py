@@ -13,7 +13,7 @@ from typing import Any
 
 from kreiss.errors import InputError
 from kreiss.settings import Config, TaskSection
-from kreiss.tasks import Task, task_named
+from kreiss.tasks import Problem, task_named
 from kreiss.tasks.sources.data import is_there
 from kreiss.training.config import own_options
 
@@ -22,14 +22,14 @@ ANYWHERE = "a file or folder"  # instead of a path, where settings are compared
 # ---------------------------------------------------------------- where
 
 
-def paths_of(section: TaskSection, task: type[Task] | None = None) -> dict[str, Path]:
+def paths_of(section: TaskSection, task: type[Problem] | None = None) -> dict[str, Path]:
     """Option → the user's file or folder that it names; an unregistered task must be passed as a class."""
     known, options = (task or task_named(section.name)).paths, own_options(section)
     values = {name: options.get(name) for name in known}
     return {name: Path(str(value)) for name, value in values.items() if value and value not in known[name]}
 
 
-def with_absolute_paths(config: Config, task: Task) -> Config:
+def with_absolute_paths(config: Config, task: Problem) -> Config:
     """The settings with absolute paths."""
     absolute = {name: os.path.abspath(path) for name, path in paths_of(config.task, type(task)).items()}
     return config.model_copy(update={"task": config.task.model_copy(update=absolute)}) if absolute else config
@@ -57,7 +57,7 @@ def check_there(folder: Path, config: Config) -> None:
 # ---------------------------------------------------------------- what
 
 
-def checksum(task: Task) -> str | None:
+def checksum(task: Problem) -> str | None:
     """SHA-256 of the user's files of a task, its own for a single one; None if there are none."""
     sums = []
     for path in task.data_files():
@@ -66,7 +66,7 @@ def checksum(task: Task) -> str | None:
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest() if sums else None
 
 
-def has_other_data(about: dict[str, Any], task: Task) -> str:
+def has_other_data(about: dict[str, Any], task: Problem) -> str:
     """How the data of a task differ from those of a run, in words; empty if they do not, or if nothing is known."""
     then, now = about.get("data"), checksum(task)
     if "data" not in about or then == now:
@@ -74,7 +74,7 @@ def has_other_data(about: dict[str, Any], task: Task) -> str:
     return f"SHA-256 {str(now)[:12]}… where {str(then)[:12]}… was recorded"
 
 
-def check_same(folder: Path, task: Task, about: dict[str, Any]) -> None:
+def check_same(folder: Path, task: Problem, about: dict[str, Any]) -> None:
     """Raise if the data of a task are not those that the run was trained on, according to `run.json`."""
     if differs := has_other_data(about, task):
         files = task.data_files()

@@ -296,6 +296,7 @@ class Session:
             self.folder.set_status("interrupted" if stopped else "failed", self.learner.updates, message, cause)
 
     def _close(self) -> None:
+        self.learner.close()
         self.display.close()
         for tracker in self.trackers:
             tracker.close()

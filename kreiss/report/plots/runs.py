@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 Records = list[dict[str, Any]]
 
 
-def losses(runs: Mapping[str, Records], axes: Any = None, *, without: float | None = None) -> Any:
-    """Losses against updates: training as a thin line, validation as dots.
+def losses(runs: Mapping[str, Records], axes: Any = None, *, without: float | None = None, metric: str = "loss") -> Any:
+    """Losses, or another metric, against updates: training as a thin line, validation as dots.
 
     Args:
         runs: the records of each run, by name.
         axes: where to draw.
         without: loss without memory, drawn as a dashed line.
+        metric: what is drawn.
     """
     axes = _axes(axes)
     with style():
         for (name, records), colour in zip(runs.items(), COLOURS * 3, strict=False):
-            train = [record for record in records if "split" not in record]
-            axes.plot(*_curve(train, "loss"), color=colour, linewidth=0.6)
-            axes.plot(*_curve(validations(records), "loss"), "o-", color=colour, markersize=3, label=name)
+            train = [record for record in records if "split" not in record and metric in record]
+            axes.plot(*_curve(train, metric), color=colour, linewidth=0.6)
+            axes.plot(*_curve(validations(records), metric), "o-", color=colour, markersize=3, label=name)
         if without is not None:
             axes.axhline(without, color=GREY, linestyle="--", label="without memory")
-        axes.set(xlabel="update", ylabel="loss", title="training (thin) and validation (dots)")
-        values = [record["loss"] for records in runs.values() for record in records if "loss" in record]
-        if spans_a_decade(np.array(values)):
+        axes.set(xlabel="update", ylabel=metric, title="training (thin) and validation (dots)")
+        values = [record[metric] for records in runs.values() for record in records if metric in record]
+        if metric == "loss" and spans_a_decade(np.array(values)):
             axes.set_yscale("log")
         axes.legend(fontsize=8)
     return axes
