@@ -237,7 +237,7 @@ MUTANTS = [
     ),
     Mutant(
         "padding counts in a squared error",
-        "tasks/losses.py", "torch.where(valid[..., None], error, 0.0).square()", "error.square()",
+        "tasks/losses.py", "torch.where(there, error, 0.0).square()", "error.square()",
         of("sequence", "frames"),
     ),
     # ------------------------------------------------------------ training

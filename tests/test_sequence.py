@@ -42,12 +42,12 @@ def test_arrays_with_an_answer_at_every_step(tmp_path, arrays):
 def test_inputs_are_standardised_by_the_training_part(tmp_path, arrays):
     np.savez(tmp_path / "a.npz", **arrays)
     task = Sequence(tmp_path / "a.npz")
-    steps = np.concatenate([task.inputs[member] for member in task.splits["train"]])
+    steps = np.concatenate([task.encoded[member] for member in task.splits["train"]])
     np.testing.assert_allclose(steps.mean(0), 0, atol=1e-12)
     np.testing.assert_allclose(steps.std(0), 1, atol=1e-12)
     arrays["inputs"][..., 1] = 4.0  # a constant stays finite
     np.savez(tmp_path / "a.npz", **arrays)
-    assert all(np.isfinite(part).all() for part in Sequence(tmp_path / "a.npz").inputs)
+    assert all(np.isfinite(part).all() for part in Sequence(tmp_path / "a.npz").encoded)
 
 
 def test_two_npy_files_and_one_npz_are_the_same_task(tmp_path, arrays):
@@ -95,21 +95,21 @@ COLUMNS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_tables_are_grouped_in_sequences(tmp_path, kind):
-    task = Sequence(table(tmp_path, kind, COLUMNS), group="who", target="label", standardise=False)
+    task = Sequence(table(tmp_path, kind, COLUMNS), group="who", targets="label", standardise=False)
     assert (task.input_size, task.output_size, task.kind) == (2, 2, "classification")
-    assert [part.tolist() for part in task.inputs] == [
+    assert [part.tolist() for part in task.encoded] == [
         [[1.5, 8], [3, 6], [8, 1]],
         [[2, 7], [5, 4]],
         [[4, 5], [7, 2]],
         [[6, 3]],
     ]
     assert [part.tolist() for part in task.asked] == [[0, 0, 1], [1, 1], [1, 0], [0]]
-    last = Sequence(table(tmp_path, kind, COLUMNS), group="who", target="label", answers="last")
+    last = Sequence(table(tmp_path, kind, COLUMNS), group="who", targets="label", answers="last")
     assert [int(part) for part in last.asked] == [1, 1, 0, 0]
 
 
 def test_several_targets_are_several_outputs(tmp_path):
-    task = Sequence(table(tmp_path, "csv", COLUMNS), group="who", target="x, y", kind="regression", standardise=False)
+    task = Sequence(table(tmp_path, "csv", COLUMNS), group="who", targets="x, y", kind="regression", standardise=False)
     assert (task.input_size, task.output_size) == (1, 2)
     assert task.asked[1].tolist() == [[2, 7], [5, 4]]
 
@@ -118,9 +118,9 @@ def test_one_long_sequence_is_cut_in_windows_that_keep_the_order_of_time(tmp_pat
     steps = list(range(100))
     path = table(tmp_path, "csv", {"x": steps, "target": [step / 2 for step in steps]})
     task = Sequence(path, window=8, standardise=False)
-    parts = [np.concatenate([task.inputs[m] for m in task.splits[part]])[:, 0] for part in ("train", "valid", "test")]
+    parts = [np.concatenate([task.encoded[m] for m in task.splits[part]])[:, 0] for part in ("train", "valid", "test")]
     assert np.concatenate(parts).tolist() == steps
-    assert [len(part) for part in task.inputs] == [8] * 12 + [4]
+    assert [len(part) for part in task.encoded] == [8] * 12 + [4]
     assert task.baseline()["loss"] == pytest.approx(0, abs=1e-18)  # a line needs no memory
 
 
@@ -128,9 +128,9 @@ def test_windows_of_one_sequence_stay_in_one_part(tmp_path):
     inputs = np.repeat(np.arange(10.0)[:, None], 9, axis=1)
     np.savez(tmp_path / "a.npz", inputs=inputs, targets=inputs)
     task = Sequence(tmp_path / "a.npz", window=4, standardise=False)
-    owners = [{task.inputs[member][0, 0] for member in members} for members in task.splits.values()]
+    owners = [{task.encoded[member][0, 0] for member in members} for members in task.splits.values()]
     assert sum(map(len, owners)) == len(set.union(*owners)) == 10
-    assert len(task.inputs) == 30
+    assert len(task.encoded) == 30
 
 
 def test_padding_of_classes_and_numbers_does_not_count(files):
@@ -163,7 +163,12 @@ CLASSES_AT_THE_END = {"answers": "last", "kind": "classification"}
         ({"inputs": X, "targets": Y[:, :3]}, {}, r"got \(6, 4, 2\) and \(6, 3\) in .*bad.npz"),
         ({"inputs": X, "targets": Y}, CLASSES_AT_THE_END, "must have one target; got 4"),
         ({"inputs": X, "targets": Y[:, 0]}, {}, 'pass answers="last"'),
-        ({"inputs": X + np.nan, "targets": Y}, {}, "inputs of .* must be finite; got 48 NaN or Inf"),
+        (
+            {"inputs": X + np.nan, "targets": Y},
+            {},
+            "inputs of .* must have a value everywhere; got none in sequence 0, step 0, input 0",
+        ),
+        ({"inputs": X + np.inf, "targets": Y}, {}, "inputs of .* must be finite; got 8 Inf"),
         ({"inputs": X.astype(str), "targets": Y}, {}, "inputs of .* must be numbers; got <U"),
         ({"inputs": X, "targets": Y + np.inf}, {}, "targets of a regression must be finite numbers"),
         (
@@ -193,9 +198,9 @@ def test_a_file_must_be_given():
 def test_files_that_do_not_fit_are_refused(tmp_path):
     path = table(tmp_path, "csv", COLUMNS)
     with pytest.raises(InputError, match=r"unknown column of .* 'lable'. Did you mean 'label'"):
-        Sequence(path, target="lable", group="who")
+        Sequence(path, targets="lable", group="who")
     with pytest.raises(InputError, match=r"column 'who' of .* must be numbers"):
-        Sequence(path, target="label", window=2)
+        Sequence(path, targets="label", window=2)
     path.write_text("x,target\n1,2\n3\n")
     with pytest.raises(InputError, match=r"lines of 2 cells; got 1 in line 3"):
         Sequence(path, window=1)
@@ -203,7 +208,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"got no further lines"):
         Sequence(path, window=1)
     path.write_text("x,target\n1,2\n,3\n")
-    with pytest.raises(InputError, match=r"column 'x' of .* must be numbers"):
+    with pytest.raises(InputError, match=r"column 'x' of .* must have a value in every row; got none in line 3"):
         Sequence(path, window=1)
     with pytest.raises(InputError, match=r"^a data file must exist; got .*nothing.csv"):
         Sequence(tmp_path / "nothing.csv")

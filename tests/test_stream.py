@@ -130,7 +130,11 @@ def test_a_step_on_the_kernel_runs_no_torch_operation_and_so_allocates_nothing(b
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: kreiss.Stream(torch.nn.Linear(2, 2)), TypeError, "must be a recurrent layer of kreiss; got Linear"),
+        (
+            lambda: kreiss.Stream(torch.nn.Linear(2, 2)),
+            TypeError,
+            "must be a recurrent layer of kreiss, or a network around one; got Linear",
+        ),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4, bidirectional=True)), ValueError, "needs a unidirectional layer"),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4), 0), ValueError, "batch_size"),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4)).step(torch.randn(2, 3)), ValueError, "must be one step, 1-D"),

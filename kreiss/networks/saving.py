@@ -18,6 +18,7 @@ from kreiss.networks.building import NETWORKS, registered_name
 from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.networks.registry import LAYERS
 from kreiss.options import options_of, sentence, typed_options
+from kreiss.preprocessing import Preprocessing
 from kreiss.sets import SETS
 from kreiss.storage import files
 from kreiss.storage.identity import check_owner, known_identity
@@ -70,6 +71,8 @@ def load(path: str | Path, device: Any = None) -> nn.Module:
         tensors = part(tensors, MODEL)
     try:
         model = rebuilt(content["model"], tensors)
+        if content.get("preprocessing") is not None and isinstance(model, Network):
+            model.preprocessing = Preprocessing.read(content["preprocessing"])
     except (InputError, TypeError) as error:  # TypeError: an unsuitable argument
         raise files.foreign(Path(path), f"a model that cannot be built ({str(error).rstrip('.')})") from error
     return model.to(device or "cpu")
@@ -120,7 +123,9 @@ def check_format(content: dict[str, Any], path: Path) -> None:
 def content_of(model: nn.Module) -> dict[str, Any]:
     """The JSON of a model's file."""
     fixed = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    return {"format": FORMAT, "version": __version__, "model": {**description(model), "fixed": fixed}}
+    content = {"format": FORMAT, "version": __version__, "model": {**description(model), "fixed": fixed}}
+    kept = model.preprocessing if isinstance(model, Network) else None
+    return content if kept is None else {**content, "preprocessing": kept.plain()}
 
 
 def description(model: nn.Module) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Tasks: batches by number, loss, metrics, memoryless baseline; independent of models."""
 
 from kreiss.tasks.adding import Adding
+from kreiss.tasks.audio import Audio
 from kreiss.tasks.base import Batch, Task
 from kreiss.tasks.characters import Characters
 from kreiss.tasks.copy import Copy
@@ -20,6 +21,7 @@ from kreiss.tasks.sequence import Sequence
 # names of tasks in settings and on the command line
 TASKS: dict[str, type[Task]] = {
     "adding": Adding,
+    "audio": Audio,
     "characters": Characters,
     "copy": Copy,
     "denoise": Denoise,
@@ -44,6 +46,7 @@ TASKS: dict[str, type[Task]] = {
 __all__ = [
     "TASKS",
     "Adding",
+    "Audio",
     "Batch",
     "Characters",
     "Comparison",
