@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from kreiss.commands import analyze, data, experiments, listing, resume, runs
+from kreiss.commands import analyze, data, experiments, listing, predict, resume, runs
 from kreiss.commands.words import Positive, new_folder
 from kreiss.errors import InputError, in_bytes
 from kreiss.version import __version__
@@ -33,6 +33,8 @@ processes share each batch.
 app.command("kreiss.commands.train:train", name="train", help=TRAIN)  # imported when called: its flags are the settings
 app.command(resume.resume)
 app.command(resume.evaluate, name="eval")
+app.command(predict.predict)
+app.command(predict.generate)
 app.command(experiments.reproduce)
 app.command(experiments.report)
 app.command(experiments.sweep)

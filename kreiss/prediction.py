@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import csv
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -15,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from kreiss.errors import InputError, check_size
 from kreiss.layers.contract.stream import Stream
 from kreiss.preprocessing import Answers, Preprocessing
-from kreiss.preprocessing.tables import members, table_of
+from kreiss.preprocessing.tables import Table, members, table_of
 
 if TYPE_CHECKING:
     from kreiss.contracts import Network
@@ -90,6 +93,93 @@ def rows(network: Network, data: Any) -> Iterator[dict[str, Any]]:
         for place, row in zip(own, answer.rows(), strict=False)  # one answer in all is at the first row
     ]
     yield from (row for _, row in sorted(placed, key=lambda pair: pair[0]))
+
+
+class Lines:
+    """A network that answers lines of text one after the other, with its state kept.
+
+    Args:
+        network: a recurrent network with its preprocessing.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.kept = preprocessing_of(network)
+        if self.kept.sound is not None or not hasattr(network, "layer"):
+            raise InputError(
+                f"lines must be steps of a recurrent network; got {type(network).__name__} of sounds or images. "
+                "Pass files."
+            )
+        self.stream, self.dtype = Stream(network), next(network.parameters()).dtype
+        self.names: list[str] = []  # of the cells, if a line has named them
+        self.states: dict[str, Any] = {}  # of each sequence, where a column tells them apart
+        self.number = 0
+
+    def answer(self, line: str) -> dict[str, Any] | None:
+        """The answer to a line; None to a line of names, or to an empty one, which begins a new sequence."""
+        self.number += 1
+        if self.kept.alphabet:
+            return self._answered(self.kept.encode(line))
+        if not line.strip():
+            self.stream.reset()
+            self.states.clear()
+            return None
+        row = self._row(line.strip())
+        if row is None:
+            return None
+        name = row.get(self.kept.group)
+        if name is not None:
+            self.stream.state = self.states.get(name, self.stream.layer.init_state(None))
+        cells = {column: np.array([cell]) for column, cell in row.items()}
+        found = self._answered(self.kept.encode(Table("standard input", cells, written=True, first=self.number)))
+        if name is None:
+            return found
+        self.states[name] = self.stream.state
+        return {self.kept.group: name, **found}
+
+    def _row(self, line: str) -> dict[str, str] | None:
+        """The cells of a line by name; None if they are names."""
+        values = _parsed(line, self.number)
+        if isinstance(values, dict):
+            return {str(name): _cell(value) for name, value in values.items()}
+        cells = [_cell(value) for value in values]
+        if self.number == 1 and not all(_is_number(cell) for cell in cells):
+            self.names = cells
+            return None
+        names = self.names or [*self.kept.columns] or [str(place) for place in range(len(self.kept.scale))]
+        if len(cells) != len(names):
+            raise InputError(
+                f"line {self.number} of standard input must have {len(names)} cells, {', '.join(names)}; got "
+                f"{len(cells)}. Separate them by commas."
+            )
+        return dict(zip(names, cells, strict=True))
+
+    def _answered(self, inputs: Tensor) -> dict[str, Any]:
+        inputs = inputs.to(self.dtype) if inputs.is_floating_point() else inputs
+        return next(self.kept.decode(self.stream.feed(inputs)[-1]).rows())
+
+
+def _parsed(line: str, number: int) -> Any:
+    """The cells of a line of CSV, or the list or object of a line of JSON."""
+    if line[0] not in "[{":
+        return next(csv.reader([line]))
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise InputError(
+            f"line {number} of standard input must be JSON, as it begins with {line[0]}; got {error}. Correct it."
+        ) from None
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell or 0)
+    except ValueError:
+        return False
+    return True
 
 
 def generate(network: Network, prompt: str, length: int, temperature: float, seed: int | None) -> Iterator[str]:

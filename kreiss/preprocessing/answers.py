@@ -21,12 +21,12 @@ class Answers:
     """
 
     names: tuple[Any, ...]
-    numbers: NDArray[np.float64]
+    numbers: NDArray[Any]
     classes: Any = None
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row of plain values per answer: of each target, or the class and the probability of each."""
-        steps = np.atleast_2d(self.numbers).tolist()
+        steps = [[float(str(x)) for x in step] for step in np.atleast_2d(self.numbers)]  # no digits beyond precision
         if self.classes is None:
             yield from (dict(zip(map(str, self.names), step, strict=True)) for step in steps)
             return

@@ -139,14 +139,16 @@ class Preprocessing:
         """The characters of a text, or of bytes."""
         if not isinstance(data, str | bytes):
             raise InputError(f"a text must be str or bytes; got {type(data).__name__}. Pass the text itself.")
-        raw = data.encode() if isinstance(data, str) else data
-        if " " not in self.alphabet and "_" in self.alphabet:  # as in Mikolov's files
-            raw = raw.replace(b" ", b"_")
         places = {ord(letter): place for place, letter in enumerate(self.alphabet)}
-        if strange := next((code for code in raw if code not in places), None):
+        if " " not in self.alphabet and "_" in self.alphabet:  # as in Mikolov's files
+            places[ord(" ")] = places[ord("_")]
+        raw = data.encode() if isinstance(data, str) else data
+        if not places.keys() >= set(raw):
+            letters = raw.decode(errors="replace")
+            strange = next(letter for letter in letters if not places.keys() >= set(letter.encode()))
             raise InputError(
-                f"a text must have the characters that the network was trained on; got {chr(strange)!r}, which is none "
-                f"of {''.join(self.alphabet)!r}. Leave it out."
+                f"a text must have the characters that the network was trained on, {self.alphabet!r}; got {strange!r}. "
+                "Leave it out."
             )
         return torch.tensor([places[code] for code in raw], dtype=torch.long)
 
@@ -156,10 +158,13 @@ class Preprocessing:
         if not names:
             names = tuple(name for name in table.columns if name != self.group)
             self._check_size(len(names), f"{len(names)} columns in {table.name}")
-        for name in names:
-            table.check_name(name)
-            if not self.fill:
-                table.check_present(name)
+        if lacking := next((name for name in names if name not in table.columns), None):
+            raise InputError(
+                f"{table.name} must have the columns {', '.join(names)}; got {', '.join(table.columns)}, without "
+                f"{lacking!r}. Name them as in training."
+            )
+        for name in () if self.fill else names:
+            table.check_present(name)
         return np.stack([table.numbers(name) for name in names], 1)
 
     def _steps(self, data: Any) -> NDArray[np.float64]:
@@ -193,7 +198,8 @@ class Preprocessing:
 
     def decode(self, output: Tensor) -> Answers:
         """The answers in outputs (T, K), or (K,) for a whole sequence."""
-        numbers = output.detach().double().cpu()
+        numbers = output.detach().cpu()
+        numbers = numbers.float() if numbers.dtype.itemsize < 4 else numbers  # NumPy lacks some of half precision
         names: Iterable[Any] = self.classes or tuple(self.alphabet) or self.targets or range(numbers.shape[-1])
         names = tuple(names)
         if len(names) != numbers.shape[-1]:
@@ -201,7 +207,7 @@ class Preprocessing:
         if not (self.classes or self.alphabet):
             return Answers(names, numbers.numpy())
         best = np.array(names, dtype=object)[numbers.argmax(-1).numpy()]
-        return Answers(names, numbers.softmax(-1).numpy(), best)
+        return Answers(names, numbers.double().softmax(-1).to(numbers.dtype).numpy(), best)
 
 
 def _listed(value: Any) -> Any:
