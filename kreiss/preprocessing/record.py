@@ -108,10 +108,10 @@ class Preprocessing:
             if self.group not in table.columns:
                 return None
             return [table.take(rows) for rows in members(table.column(self.group))]
-        if isinstance(data, list | tuple) and len(data) and (table_of(data[0]) is not None or np.ndim(data[0]) > 1):
-            return list(data)
-        if isinstance(data, list | tuple) and len({np.shape(part) for part in data}) > 1:  # of one input each
-            return list(data)
+        if isinstance(data, list | tuple) and len(data):
+            shapes = {(0, 0) if table_of(part) is not None else _shape(part) for part in data}
+            if len(shapes) > 1 or len(next(iter(shapes))) > 1:
+                return list(data)
         values = _numbers(data)
         alone = len(self.scale) == 1 and values.ndim == 2 and values.shape[1] > 1  # (N, T), as in training
         return list(values) if values.ndim == 3 or alone else None
@@ -212,6 +212,10 @@ class Preprocessing:
 
 def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _shape(part: Any) -> tuple[int, ...]:
+    return tuple(part.shape) if hasattr(part, "shape") else () if np.isscalar(part) else _numbers(part).shape
 
 
 def _numbers(data: Any) -> NDArray[np.float64]:

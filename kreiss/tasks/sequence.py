@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from kreiss.errors import InputError, check_name
 from kreiss.tasks.own import Own
 from kreiss.tasks.sources.loading import load
-from kreiss.tasks.sources.sequences import LEFT_OUT, Choice
+from kreiss.tasks.sources.sequences import Choice
 
 
 class Sequence(Own):
@@ -40,8 +40,8 @@ class Sequence(Own):
         path: the file; in Python also data in memory, see above.
         inputs: columns that are inputs, as a list or separated by commas; by default all that are nothing else.
         targets: columns to predict, alike, by default "target"; with arrays, the array or .npy file of the answers.
-        ignore: columns to leave out. By default those called time, timestamp, date or datetime, in any case; an
-            index of time grows beyond all that was seen in training. Pass ignore="" to take them as inputs.
+        ignore: columns to leave out, alike. One called time, timestamp, date or datetime, in any case, is left out too
+            unless `inputs` names it: it grows beyond all that was seen in training.
         group: column that identifies the sequence; without it a table is one sequence.
         mask: column (with arrays: an array of N × T) of the steps that count in the loss, those where it is not zero.
         missing: what a missing cell or NaN does: "error" names it; "mean" fills inputs with their mean in the training
@@ -70,7 +70,7 @@ class Sequence(Own):
         *,
         inputs: str | list[str] | None = None,
         targets: str | Path | list[str] | Any = None,
-        ignore: str | list[str] = LEFT_OUT,
+        ignore: str | list[str] = "",
         group: str = "",
         mask: str | Any = None,
         missing: str = "error",

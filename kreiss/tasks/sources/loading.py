@@ -27,7 +27,7 @@ def load(source: Any, choice: Choice) -> Sequences:
     if isinstance(source, list | tuple) and len(source):
         if table_of(source[0]) is not None:
             return tables.of_tables(list(source), choice)
-        if np.ndim(source[0]):
+        if isinstance(source[0], list | tuple) or getattr(source[0], "ndim", 0) > 0:
             return arrays.of_lists("the arrays", [*map(arrays.plain, source)], choice.targets, choice.mask, choice)
     return arrays.of_arrays("the arrays", arrays.plain(source), choice.targets, None, choice.mask, choice)
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-TIMES = ("time", "timestamp", "date", "datetime")  # columns that are left out unless they are asked for
-LEFT_OUT = ",".join(TIMES)
+TIMES = ("time", "timestamp", "date", "datetime")  # columns that are no inputs unless they are named as such
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Choice:
 
     inputs: Any = None
     targets: Any = None
-    ignore: Any = LEFT_OUT
+    ignore: Any = ""
     group: str = ""
     mask: Any = None
     missing: str = "error"

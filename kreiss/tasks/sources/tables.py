@@ -89,10 +89,9 @@ def _joined(tables: list[Table]) -> Table:
 def _features(table: Table, choice: Choice, others: tuple[str, ...]) -> tuple[str, ...]:
     """Columns of the inputs: those that are named, else all that are nothing else."""
     chosen, ignored = names_in(choice.inputs), names_in(choice.ignore)
-    for name in (*others, *chosen, *(name for name in ignored if name not in TIMES)):
+    for name in (*others, *chosen, *ignored):
         table.check_name(name)
-    times = [name for name in ignored if name in TIMES]
-    rest = (name for name in table.columns if name not in (*others, *ignored) and name.lower() not in times)
+    rest = (name for name in table.columns if name not in (*others, *ignored) and name.lower() not in TIMES)
     found = chosen or tuple(rest)
     if not found:
         raise InputError(
