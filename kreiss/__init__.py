@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kreiss import networks as networks
     from kreiss import optim as optim
     from kreiss import pooled as pooled
+    from kreiss import prediction as prediction
+    from kreiss import preprocessing as preprocessing
     from kreiss import recurrence as recurrence
     from kreiss import relational as relational
     from kreiss import report as report
@@ -64,7 +66,8 @@ _NAMES = {
 _HOME = {name: room for room, names in _NAMES.items() for name in names}
 _ROOMS = (
     "analysis", "bench", "catalogue", "contracts", "errors", "experiments", "layers", "linalg", "memory", "networks",
-    "optim", "pooled", "recurrence", "relational", "report", "rl", "sets", "storage", "studies", "tasks", "training",
+    "optim", "pooled", "prediction", "preprocessing", "recurrence", "relational", "report", "rl", "sets", "storage",
+    "studies", "tasks", "training",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers see the imports above

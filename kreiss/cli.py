@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from kreiss.commands import analyze, compare, data, experiments, listing, record, resume, runs
+from kreiss.commands import analyze, compare, data, experiments, listing, predict, record, resume, runs
 from kreiss.commands.words import Positive, new_folder
 from kreiss.errors import InputError, in_bytes
 from kreiss.version import __version__
@@ -35,6 +35,8 @@ app.command(resume.resume)
 app.command(resume.evaluate, name="eval")
 app.command(compare.compare)
 app.command(record.record)
+app.command(predict.predict)
+app.command(predict.generate)
 app.command(experiments.reproduce)
 app.command(experiments.report)
 app.command(experiments.sweep)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
 
+import kreiss.prediction as prediction
 from kreiss.layers.contract.loading import CheckedLoading
 from kreiss.options import Option
+from kreiss.preprocessing import Answers, Preprocessing
 from kreiss.recorded import Recorded
 from kreiss.settings import NetworkSettings
 
@@ -41,9 +44,11 @@ class Network(Recorded, CheckedLoading):
 
     Attributes:
         Settings: the class of the settings section of such a network.
+        preprocessing: what was done to the raw data that it was trained on; saved and loaded with it.
     """
 
     Settings: ClassVar[type[NetworkSettings]] = NetworkSettings
+    preprocessing: Preprocessing | None = None
 
     @classmethod
     @abstractmethod
@@ -75,3 +80,38 @@ class Network(Recorded, CheckedLoading):
     def freeze(self) -> Self:
         """A copy for inference, without gradients."""
         return copy.deepcopy(self).requires_grad_(False).eval()
+
+    def predict(self, data: Any) -> Answers | list[Answers]:
+        """The answers to raw data, which are preprocessed as those of the training were.
+
+        Args:
+            data: one sequence: rows (T, D), a DataFrame, a dict of columns, the path of a table; the path of a sound
+                or (rate, samples); a text. Several sequences: an array (N, T, D), a list of such, or a table with the
+                column that told sequences apart in training.
+
+        Returns:
+            The answers to the sequence, or a list of them for several.
+
+        Example:
+            >>> import numpy as np, kreiss
+            >>> from kreiss.tasks import Sequence
+            >>> table = {"x": np.arange(90.0), "label": ["low"] * 45 + ["high"] * 45}
+            >>> run = kreiss.fit("rnn", Sequence(table, targets="label", window=9), hidden=4, steps=2, show="quiet")
+            >>> answers = run.model.predict({"x": [1.0, 2.0, 3.0]})
+            >>> answers.names, answers.numbers.shape
+            (('high', 'low'), (3, 2))
+        """
+        return prediction.predict(self, data)
+
+    def generate(
+        self, prompt: str = "\n", length: int = 200, *, temperature: float = 1.0, seed: int | None = None
+    ) -> Iterator[str]:
+        """Text that goes on after a prompt, character by character, from a network of characters.
+
+        Args:
+            prompt: the beginning, which is not repeated.
+            length: number of characters; of bytes, if the text has others than ASCII.
+            temperature: divides the logits; 0 takes the most probable character.
+            seed: of the draws; a new one by default.
+        """
+        return prediction.generate(self, prompt, length, temperature, seed)

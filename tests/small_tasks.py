@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kreiss.tasks import Adding, Batch, Characters, Copy, Denoise, Frames, Pixels, SelectiveCopy, Sequence, Task
+from kreiss.tasks import Adding, Audio, Batch, Characters, Copy, Denoise, Frames, Pixels, SelectiveCopy, Sequence, Task
 from sounds import riff, speech
 
 DATA = Path(os.environ.get("KREISS_DATA", "")) if os.environ.get("KREISS_DATA") else None
@@ -39,6 +39,13 @@ def write_files(folder: Path) -> Path:
         for index in (*range(12), 30):
             wave = speech(600 + 37 * index, seed=13 * index + digit)
             (folder / "fsdd" / f"{digit}_me_{index}.wav").write_bytes(riff(wave))
+    for index in range(24):
+        place = folder / "sounds" / ("high" if index % 2 else "low")
+        place.mkdir(parents=True, exist_ok=True)
+        wave = 0.3 * np.sin((0.9 if index % 2 else 0.3) * np.arange(900 + 50 * index)) + 0.1 * speech(
+            900 + 50 * index, index
+        )
+        (place / f"{index}.wav").write_bytes(riff(wave))
     return folder
 
 
@@ -54,6 +61,7 @@ SMALL: dict[str, Callable[[Path], Task]] = {
     "selectivecopy-fixed": lambda _: SelectiveCopy(24, sequences=11, tokens=6, valid_sequences=7, test_sequences=9),
     "adding": lambda _: Adding(6, sequences=11, valid_sequences=7, test_sequences=9),
     "adding-fresh": lambda _: Adding(6, sequences=0, valid_sequences=7, test_sequences=9),
+    "audio": lambda files: Audio(files / "sounds", bands=8),
     "pixels": lambda _: Pixels(),
     "pixels-permuted": lambda _: Pixels(permutation=3),
     "characters": lambda _: Characters(chunk=4000),

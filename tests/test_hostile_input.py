@@ -21,13 +21,13 @@ from kreiss import InputError, cli, errors
 from kreiss.experiments import Experiment, Row, Scale
 from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.networks.saving import content_of
+from kreiss.preprocessing.sound import read_sound
 from kreiss.report import tables
 from kreiss.report.comparison import Comparison, Line
 from kreiss.storage import files as storage
 from kreiss.tasks import Adding, Characters, Copy, Frames, Pixels, Sequence, Task
 from kreiss.tasks.sources import data
 from kreiss.tasks.sources.archives import unpack
-from kreiss.tasks.sources.sound import read_sound
 from sounds import riff, speech
 
 SMALL = ("--hidden", 4, "--batch", 2, "--steps", 2, "--task.valid_sequences", 3, "--task.test_sequences", 3)
@@ -260,10 +260,13 @@ TABLES = {
     ),
     "missing label": (
         TABLE.replace("s1,2.0,0", "s1,2.0,"),
-        "column 'target' of t.csv must have a value in every row; got 1",
+        "column 'target' of t.csv must have a value in every row; got none in line 6",
     ),
-    "missing group": (TABLE.replace("s1,2.0", ",2.0"), "column 'who' of t.csv must have a value in every row; got 1"),
-    "missing input": (TABLE.replace("s1,2.0", "s1,"), "column 'x' of t.csv must be numbers; got <U"),
+    "missing group": (
+        TABLE.replace("s1,2.0", ",2.0"),
+        "column 'who' of t.csv must have a value in every row; got none",
+    ),
+    "missing input": (TABLE.replace("s1,2.0", "s1,"), "column 'x' of t.csv must have a value in every row; got none"),
     "beyond 64 bits": (
         TABLE.replace("2.0", "9" * 30).replace(".5", "").replace(".0", ""),
         "'x' of t.csv must fit in 64 bits",
@@ -276,7 +279,7 @@ TABLES = {
     ),
     "empty": ("", "must have a line of names and then lines of 0 cells; got no further lines"),
     "ragged by a return": (TABLE.replace("s1,2.0", "s1\r,2.0"), "lines of 3 cells; got 1 in line 6"),
-    "no number": (TABLE.replace("2.0", "nan"), "column 'x' of t.csv must be finite; got 1 NaN"),
+    "no number": (TABLE.replace("2.0", "nan"), "'x' of t.csv must have a value in every row; got none in line 6"),
 }
 
 
@@ -308,7 +311,7 @@ def test_parquet_with_columns_of_one_name_or_missing_labels_is_refused():
     parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([1.0, 2.0])] * 3, ["x", "x", "target"]), "t.parquet")
     assert "must have different names; got 'x' more than once" in refusal(lambda: Sequence("t.parquet"))
     parquet.write_table(pyarrow.table({"x": [1.0, 2.0], "target": ["a", None]}), "t.parquet")
-    assert "column 'target' of t.parquet must have a value in every row; got 1" in refusal(
+    assert "column 'target' of t.parquet must have a value in every row; got none in row 1" in refusal(
         lambda: Sequence("t.parquet")
     )
     parquet.write_table(pyarrow.table({"x": [1.0, 2.0], "target": [[1], [2]]}), "t.parquet")
@@ -318,9 +321,9 @@ def test_parquet_with_columns_of_one_name_or_missing_labels_is_refused():
 @pytest.mark.parametrize("scale", [1e300, 1e-300, 1.0])
 def test_inputs_of_any_size_are_standardised(scale):
     np.savez("a.npz", inputs=X * scale, targets=X.sum(-1))
-    inputs = np.concatenate(Sequence("a.npz").inputs)
+    inputs = np.concatenate(Sequence("a.npz").encoded)
     np.savez("b.npz", inputs=X, targets=X.sum(-1))
-    np.testing.assert_allclose(inputs, np.concatenate(Sequence("b.npz").inputs), rtol=1e-9)
+    np.testing.assert_allclose(inputs, np.concatenate(Sequence("b.npz").encoded), rtol=1e-9)
 
 
 ARRAYS = {
@@ -339,11 +342,11 @@ ARRAYS = {
         {},
         "targets of a regression must be between 1e-30 and 1e+30 in size",
     ),
-    "missing labels": ({"targets": np.full((8, 4), "")}, {}, "targets of a.npz must have a value in every row; got 32"),
+    "missing labels": ({"targets": np.full((8, 4), "")}, {}, "targets of a.npz must have a value everywhere; got none"),
     "labels not a number": (
         {"targets": np.full((8, 4), np.nan)},
         {"kind": "classification"},
-        "a value in every row; got 32",
+        "targets of a.npz must have a value everywhere; got none in sequence 0, step 0, target 0",
     ),
     "no features": ({"inputs": X[..., :0]}, {}, "inputs must be (N, T) or (N, T, D)"),
     "lengths of text": ({"lengths": np.array(["a"] * 8)}, {}, "lengths of a.npz must be whole numbers; got <U1"),
@@ -379,7 +382,7 @@ def written(kind: str) -> tuple[bytes, Callable[[Path], Task]]:
 
 def contents(task: Any) -> list[Any]:
     """All data of a task."""
-    parts = [*task.inputs, *task.asked] if isinstance(task, Sequence) else list(task.parts.values())
+    parts = [*task.encoded, *task.asked] if isinstance(task, Sequence) else list(task.parts.values())
     return [np.asarray(part).tolist() for part in parts]
 
 

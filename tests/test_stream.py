@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import kreiss
 from catalogue import ONE_WAY, OURS, VARIANTS, a_state, hidden_of, mostly_slow
+from kreiss.networks import RecurrentNetwork
 from kreiss.recurrence import library as compiled
 from kreiss.recurrence import reference_only
 from kreiss.recurrence.plain import fused
@@ -32,6 +33,14 @@ def short_pieces():
 
 
 # ---------------------------------------------------------------- streams
+
+
+def of_images():
+    return RecurrentNetwork(kreiss.RNN(128, 4), 2, image=(1, 32, 32))
+
+
+def of_symbols():
+    return RecurrentNetwork(kreiss.RNN(3, 4), 2, symbols=5, embedding=3)
 
 
 @by_layer
@@ -127,12 +136,35 @@ def test_a_step_on_the_kernel_runs_no_torch_operation_and_so_allocates_nothing(b
     assert operations.seen == []
 
 
+@by_layer
+@pytest.mark.parametrize("options", [{}, {"answers": "last"}, {"symbols": 4, "embedding": 3}, {"symbols": 3}])
+@torch.no_grad()
+def test_a_network_streams_its_outputs_and_the_answer_so_far(name, options):
+    network = RecurrentNetwork(made(name), 2, generator=torch.Generator().manual_seed(0), **options)
+    symbols = options.get("symbols")
+    x = torch.randint(symbols, (7, 4)) if symbols else torch.randn(7, 4, 3, dtype=torch.float64)
+    so_far = [network(x[: end + 1])[0] for end in range(7)]
+    whole = torch.stack([out if out.dim() == 2 else out[-1] for out in so_far])
+    stream = kreiss.Stream(network, 4)
+    parts = [stream.feed(x[:3]), stream.step(x[3])[None], stream.feed(x[4:])]
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-9, atol=1e-9)
+    alone = kreiss.Stream(network)
+    stepped = torch.stack([alone.step(x_t[1]).clone() for x_t in x])
+    torch.testing.assert_close(stepped, whole[:, 1], rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: kreiss.Stream(torch.nn.Linear(2, 2)), TypeError, "must be a recurrent layer of kreiss; got Linear"),
+        (
+            lambda: kreiss.Stream(torch.nn.Linear(2, 2)),
+            TypeError,
+            "must be a recurrent layer of kreiss, or a network around one; got Linear",
+        ),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4, bidirectional=True)), ValueError, "needs a unidirectional layer"),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4), 0), ValueError, "batch_size"),
+        (lambda: kreiss.Stream(of_images()), ValueError, "a stream needs vectors or symbols; got a network of images"),
+        (lambda: kreiss.Stream(of_symbols()).step(torch.tensor(5)), ValueError, r"in \[0, input_size=5\); got 5 to 5"),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4)).step(torch.randn(2, 3)), ValueError, "must be one step, 1-D"),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4), 2).step(torch.randn(3, 3)), ValueError, "must be one step, 2-D"),
         (lambda: kreiss.Stream(kreiss.NNRNN(3, 4)).step(torch.randn(4)), ValueError, "must be input_size=3; got 4"),

@@ -174,7 +174,7 @@ class RecurrentNetwork(Network):
             state: what an earlier call returned; zero by default.
             lengths: valid steps of each sequence (B,); all by default.
         """
-        hidden, state = self._hidden(self._vectors(inputs), state, lengths)
+        hidden, state = self._hidden(self.enter(inputs), state, lengths)
         return self.read(hidden, lengths), state
 
     def read(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -184,7 +184,7 @@ class RecurrentNetwork(Network):
         output: Tensor = self.readout(self.dropout(hidden))
         return output
 
-    def _vectors(self, inputs: Tensor) -> Tensor:
+    def enter(self, inputs: Tensor) -> Tensor:
         """Input of the layer: vectors, encoded images, or the symbols themselves if it looks up their columns."""
         if self.front is not None:
             images: Tensor = self.front(inputs)

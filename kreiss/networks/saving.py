@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
 from kreiss import own
+from kreiss.contracts import Network
 from kreiss.errors import InputError, check_name
 from kreiss.layers import RecurrentLayer
 from kreiss.networks.agent import Agent
@@ -20,6 +21,7 @@ from kreiss.networks.building import LAYER_BASES, NETWORKS, class_named, name_of
 from kreiss.networks.own import CONTRACT, arguments_of, has_contract, remembered, source_of
 from kreiss.networks.recurrent import RecurrentNetwork
 from kreiss.options import options_of, sentence, typed_options
+from kreiss.preprocessing import Preprocessing
 from kreiss.recorded import Recorded
 from kreiss.sets import SETS
 from kreiss.storage import files
@@ -83,6 +85,8 @@ def load(path: str | Path, device: Any = None, *, trust: Sequence[str | type[nn.
         tensors = part(tensors, MODEL)
     try:
         model = rebuilt(content["model"], tensors)
+        if content.get("preprocessing") is not None and isinstance(model, Network):
+            model.preprocessing = Preprocessing.read(content["preprocessing"])
     except own.Untrusted:
         raise
     except (InputError, TypeError) as error:  # TypeError: an unsuitable argument
@@ -135,7 +139,9 @@ def check_format(content: dict[str, Any], path: Path) -> None:
 def content_of(model: nn.Module) -> dict[str, Any]:
     """The JSON of a model's file."""
     fixed = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    return {"format": FORMAT, "version": __version__, "model": {**description(model), "fixed": fixed}}
+    content = {"format": FORMAT, "version": __version__, "model": {**description(model), "fixed": fixed}}
+    kept = model.preprocessing if isinstance(model, Network) else None
+    return content if kept is None else {**content, "preprocessing": kept.plain()}
 
 
 def description(model: nn.Module) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from kreiss.analysis.arrays import Array, as_square
 from kreiss.errors import InputError
 from kreiss.report.findings import MATRIX_PARTS, MEMORY_PARTS, NETWORK_PARTS, PARTS, Finding, matrix_findings
-from kreiss.tasks.sources.tables import DAMAGED
+from kreiss.tasks.sources.arrays import DAMAGED
 
 
 def read_matrix(path: Path) -> Array:

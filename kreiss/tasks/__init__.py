@@ -3,6 +3,7 @@
 from kreiss import own
 from kreiss.errors import InputError, check_name
 from kreiss.tasks.adding import Adding
+from kreiss.tasks.audio import Audio
 from kreiss.tasks.base import Batch, Problem, Task
 from kreiss.tasks.characters import Characters
 from kreiss.tasks.copy import Copy
@@ -23,6 +24,7 @@ from kreiss.tasks.worlds import Gym, MiniGrid, TMaze, World
 # names of tasks in settings and on the command line
 TASKS: dict[str, type[Problem]] = {
     "adding": Adding,
+    "audio": Audio,
     "characters": Characters,
     "copy": Copy,
     "denoise": Denoise,
@@ -67,6 +69,7 @@ def register_task(name: str, cls: type[Problem]) -> None:
 __all__ = [
     "TASKS",
     "Adding",
+    "Audio",
     "Batch",
     "Characters",
     "Comparison",

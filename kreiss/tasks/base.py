@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
+from kreiss.preprocessing import Preprocessing
+
 Totals = dict[str, tuple[float, float]]
 
 HIGHER = ("accuracy", "segsnr", "stoi", "pesq", "reward", "success")  # metrics that are better when higher
@@ -61,9 +63,18 @@ class Problem(ABC):
     # option that may be the path of user data → names of data sets that it may be instead
     paths: ClassVar[dict[str, tuple[str, ...]]] = {}
 
+    @classmethod
+    def is_path(cls, option: str, value: object) -> bool:
+        """Whether the value of an option in `paths` names the user's file or folder."""
+        return value not in cls.paths[option]
+
     def data_files(self) -> list[Path]:
         """The user's files of the data, in a fixed order; none for generated data and known data sets."""
         return []
+
+    def preprocessing(self) -> Preprocessing | None:
+        """What is done to raw data, recorded with the network so that it can predict; None if data are generated."""
+        return None
 
     def check_packages(self) -> None:  # noqa: B027
         """Raise if a package that an evaluation needs is missing; called before the first update."""

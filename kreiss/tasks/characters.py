@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kreiss.errors import InputError, check_name, check_size
+from kreiss.preprocessing import Preprocessing
 from kreiss.tasks.base import Batch, Task, Totals
 from kreiss.tasks.losses import NO_TARGET, cross_entropy, surprise
 from kreiss.tasks.sources import data
@@ -83,6 +84,9 @@ class Characters(Task):
 
     def data_files(self) -> list[Path]:
         return [] if self.text in self.paths["text"] else [data.file_at(Path(self.text))]
+
+    def preprocessing(self) -> Preprocessing:
+        return Preprocessing(alphabet=self.alphabet.decode("latin-1"))
 
     def updates_per_epoch(self, batch: int) -> int:
         return -(-len(self._streams("train", check_size("batch", batch))[0]) // self.chunk)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kreiss.errors import InputError, check_name, check_size
+from kreiss.preprocessing import Preprocessing
+from kreiss.preprocessing.sound import Sound, Wave, read_sound, resampled, spectrum
 from kreiss.tasks.base import Batch, Totals
 from kreiss.tasks.losses import squared
 from kreiss.tasks.sources import corpora, data, sound
@@ -82,8 +83,7 @@ class Frames(Stored):
                 f"`window` must be even and `hop` at most its half; got window={window}, hop={hop}. "
                 "Pass for example window=256, hop=128."
             )
-        if not 0 < floor < math.inf:
-            raise InputError(f"`floor` must be positive; got floor={floor}. Pass a small magnitude such as 1e-4.")
+        self.features = Sound(sound.RATE, self.window, self.hop, floor=floor)
         self.sounds, self.path, self.floor, self.quality = sounds, path, floor, quality
         files = CORPORA[sounds](_folder(sounds, path))
         self.files = [file for part in files.values() for file in part]
@@ -96,6 +96,9 @@ class Frames(Stored):
 
     def data_files(self) -> list[Path]:
         return self.files if self.path else []
+
+    def preprocessing(self) -> Preprocessing:
+        return Preprocessing(sound=self.features)
 
     def check_packages(self) -> None:
         if self.quality:
@@ -140,25 +143,22 @@ class Frames(Stored):
         errors = [np.square(x @ affine - y) for x, y in self._pairs("test")]
         return {"loss": float(sum(error.sum() for error in errors) / sum(error.size for error in errors))}
 
-    def wave(self, member: int) -> sound.Wave:
+    def wave(self, member: int) -> Wave:
         """The sound of an utterance at 8 kHz."""
-        return sound.resampled(*sound.read_sound(self.files[member]))
+        return resampled(*read_sound(self.files[member]), sound.RATE)
 
     def log_magnitudes(self, member: int) -> NDArray[np.float32]:
         """Frames (T + 1, window/2 + 1) of an utterance; cached, since every epoch needs them."""
         if member not in self._frames:
-            self._frames[member] = self._log(sound.spectrum(self.wave(member), self.window, self.hop))
+            self._frames[member] = self.features.frames(sound.RATE, self.wave(member))
         return self._frames[member]
 
-    def resynthesise(self, member: int, log_magnitudes: NDArray[Any]) -> sound.Wave:
+    def resynthesise(self, member: int, log_magnitudes: NDArray[Any]) -> Wave:
         """The sound with these frames (T + 1, window/2 + 1) and the phases of an utterance."""
         original = self.wave(member)
-        phases = np.angle(sound.spectrum(original, self.window, self.hop))
+        phases = np.angle(spectrum(original, self.window, self.hop))
         frames = np.exp(np.asarray(log_magnitudes, np.float64)) * np.exp(1j * phases)
         return sound.resynthesised(frames, self.window, self.hop, len(original))
-
-    def _log(self, frames: NDArray[np.complex128]) -> NDArray[np.float32]:
-        return np.log(np.maximum(np.abs(frames), self.floor)).astype(np.float32)
 
     def _batch(self, members: NDArray[Any], judged: bool) -> Utterances:
         spoken = [self.log_magnitudes(int(member)) for member in members]

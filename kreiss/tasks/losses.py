@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from kreiss.tasks.base import Batch, Totals
 
-NO_TARGET = -100  # the class of a step without target; torch's cross-entropy ignores it
+NO_TARGET = -100  # the class of a step without target, as NaN is its number; torch's cross-entropy ignores it
 
 
 def cross_entropy(output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -28,11 +28,11 @@ def classified(output: Tensor, targets: Tensor) -> Totals:
 
 
 def squared(output: Tensor, batch: Batch) -> tuple[Tensor, int]:
-    """Squared errors, zero in padding, and the number of those outside it."""
+    """Squared errors, zero in padding and where the target is NaN, and the number of all others."""
     error = output - batch.targets
-    if batch.lengths is None or batch.targets.dim() < 3:  # one answer per sequence has no padding
-        return error.square(), error.numel()
-    steps = torch.arange(len(output), device=output.device)[:, None]
-    valid = steps < batch.lengths.to(output.device)  # (T, B)
-    # padding is masked before squaring: outputs there may be anything, even infinite
-    return torch.where(valid[..., None], error, 0.0).square(), int(batch.lengths.sum()) * output.shape[-1]
+    there = ~batch.targets.isnan()
+    if batch.lengths is not None and batch.targets.dim() > 2:  # one answer per sequence has no padding
+        steps = torch.arange(len(output), device=output.device)[:, None]
+        there &= (steps < batch.lengths.to(output.device))[..., None]
+    # masked before squaring: outputs in padding may be anything, even infinite
+    return torch.where(there, error, 0.0).square(), int(there.sum())

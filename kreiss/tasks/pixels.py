@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kreiss.errors import InputError, check_size, unknown_name
+from kreiss.preprocessing import Preprocessing
 from kreiss.tasks.base import Batch, Totals
 from kreiss.tasks.losses import classified, cross_entropy
 from kreiss.tasks.sources import data
@@ -64,13 +65,18 @@ class Pixels(Stored):
             self.pixels, self.labels, self.splits = _idx(images)
             self.brightest = 255
         self.images, self.permutation = images, permutation
+        self.order = np.arange(self.pixels.shape[1])
         if permutation is not None:
             if check_size("permutation", permutation, minimum=0) >= 2**32:
                 raise InputError(
                     f"`permutation` must be below 2³²; got permutation={permutation}. Pass a smaller seed."
                 )
-            order = np.random.RandomState(permutation)
-            self.pixels = self.pixels[:, order.permutation(self.pixels.shape[1])]
+            self.order = np.random.RandomState(permutation).permutation(self.order)
+            self.pixels = self.pixels[:, self.order]
+
+    def preprocessing(self) -> Preprocessing:
+        order, labels = tuple(self.order.tolist()), tuple(range(CLASSES))
+        return Preprocessing(mean=(0.0,), scale=(float(self.brightest),), order=order, classes=labels)
 
     def data_files(self) -> list[Path]:
         if self.images in self.paths["images"]:

@@ -5,29 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from kreiss.errors import InputError, check_name, check_size
-from kreiss.tasks.base import Batch, Totals
-from kreiss.tasks.losses import NO_TARGET, classified, cross_entropy, squared
-from kreiss.tasks.sources.tables import Sequences, load
-from kreiss.tasks.stored import Split, Stored, divided, in_order
-
-SMALLEST, LARGEST = 1e-30, 1e30  # single precision ends at 1e-38 and 3e38; squares and sums need room
+from kreiss.errors import InputError, check_name
+from kreiss.tasks.own import Own
+from kreiss.tasks.sources.loading import load
+from kreiss.tasks.sources.sequences import Choice
 
 
-class Sequence(Stored):
-    """Sequences of a file, with numbers or classes to predict.
+class Sequence(Own):
+    """Sequences of a file or in memory, with numbers or classes to predict.
 
-    Formats:
+    Files:
 
-    - `.npz` with `inputs` (N, T) or (N, T, D), `targets` (N, T), (N, T, K), (N,) or (N, K), optionally `lengths` (N,);
+    - `.npz` with `inputs` (N, T) or (N, T, D), `targets` (N, T), (N, T, K), (N,) or (N, K), optionally `lengths` (N,)
+      and `mask` (N, T);
     - `.npy` with the inputs, and `targets` the path of another with the answers;
-    - `.csv`, `.csv.gz` (first line: names) or `.parquet` (extra `parquet`): one row per step; `target` names the
-      columns to predict, `group` the column that identifies the sequence of a row; all other columns are inputs.
+    - `.csv`, `.csv.gz` (first line: names) or `.parquet` (extra `parquet`): one row per step.
+
+    In memory:
+
+    - an array or tensor of inputs, or a list of arrays (T_i, D), with `targets` alike; a dict of arrays with the names
+      of an .npz;
+    - a pandas DataFrame, a dict of columns or a list of rows (dicts): one row per step; or a list of such tables, one
+      per sequence.
 
     Sequences are split into training, validation and test by a fixed shuffle. Fewer than three sequences are cut into
     windows first, which are split in the order of time. Nothing is ever shuffled within a sequence.
@@ -38,27 +37,43 @@ class Sequence(Stored):
     training part.
 
     Args:
-        path: the file.
-        targets: file of the answers, with a .npy file.
-        target: columns to predict, separated by commas.
+        path: the file; in Python also data in memory, see above.
+        inputs: columns that are inputs, as a list or separated by commas; by default all that are nothing else.
+        targets: columns to predict, alike, by default "target"; with arrays, the array or .npy file of the answers.
+        ignore: columns to leave out, alike. One called time, timestamp, date or datetime, in any case, is left out too
+            unless `inputs` names it: it grows beyond all that was seen in training.
         group: column that identifies the sequence; without it a table is one sequence.
+        mask: column (with arrays: an array of N × T) of the steps that count in the loss, those where it is not zero.
+        missing: what a missing cell or NaN does: "error" names it; "mean" fills inputs with their mean in the training
+            part; "drop" leaves out the step.
         kind: "regression" or "classification"; "auto" treats text and whole numbers as classes.
         answers: "every" step, or the "last" only (in a table, the value in a sequence's last row).
         window: cut sequences into consecutive windows of at most this many steps; 0 leaves them whole.
         valid: share of the sequences that is held out for validation.
         test: share of the sequences that is held out for the test.
         standardise: subtract the mean of each input and divide by its deviation, as measured in the training part.
+
+    Example:
+        >>> import numpy as np
+        >>> from kreiss.tasks import Sequence
+        >>> x = np.random.default_rng(0).normal(size=(50, 30, 3))
+        >>> task = Sequence(x, targets=x.cumsum(1)[..., :1])
+        >>> task.input_size, task.output_size, task.kind
+        (3, 1, 'regression')
     """
 
     paths: ClassVar = {"path": (), "targets": ()}
 
     def __init__(
         self,
-        path: str | Path = "",
+        path: str | Path | Any = "",
         *,
-        targets: str | Path | None = None,
-        target: str = "target",
+        inputs: str | list[str] | None = None,
+        targets: str | Path | list[str] | Any = None,
+        ignore: str | list[str] = "",
         group: str = "",
+        mask: str | Any = None,
+        missing: str = "error",
         kind: str = "auto",
         answers: str = "every",
         window: int = 0,
@@ -66,155 +81,34 @@ class Sequence(Stored):
         test: float = 0.1,
         standardise: bool = True,
     ) -> None:
-        if not path:
-            raise InputError("`path` must name a file of sequences; got none. Pass an .npz, .npy, .csv or .parquet.")
-        check_name("kind", kind, ("auto", "regression", "classification"))
+        if isinstance(path, str | Path) and not str(path):
+            raise InputError(
+                "`path` must name a file of sequences; got none. Pass an .npz, .npy, .csv or .parquet; a run on data "
+                "in memory is resumed by kreiss.fit(…, resume=True)."
+            )
         check_name("answers", answers, ("every", "last"))
+        check_name("missing", missing, ("error", "mean", "drop"))
         self.answers = "last" if answers == "last" else "every"
         every = self.answers == "every"
-        loaded = load(Path(path), Path(targets) if targets else None, target, group, every)
-        if window and not every:
-            raise InputError('`window` needs an answer at every step; got answers="last". Leave one of them out.')
-        self.path, self.targets, self.target, self.group = path, targets, target, group
-        self.window, self.valid, self.test, self.standardise = window, valid, test, standardise
-        self.sequences, self.splits = _shared_out(loaded, check_size("window", window, minimum=0), valid, test)
-        self._set_inputs()
-        self._set_asked(kind)
+        for name, given in {"window": bool(window), "mask": mask is not None}.items():
+            if given and not every:
+                raise InputError(f'`{name}` needs an answer at every step; got answers="last". Leave one of them out.')
+        found = load(path, Choice(inputs, targets, ignore, group, mask, missing, every))
+        self.path = path if isinstance(path, str | Path) else ""
+        self.targets, self.mask = _recorded(targets), _recorded(mask)
+        self.inputs, self.ignore, self.group, self.missing, self.window = inputs, ignore, group, missing, window
+        self._take(found, kind, valid, test, window, standardise, fill=missing == "mean")
+
+    @classmethod
+    def is_path(cls, option: str, value: Any) -> bool:
+        return option == "path" or str(value).endswith(".npy")
 
     def data_files(self) -> list[Path]:
-        return [Path(file) for file in (self.path, self.targets) if file]
-
-    def _set_inputs(self) -> None:
-        """Standardise the inputs, if set."""
-        steps = np.concatenate([self.sequences.inputs[member] for member in self.splits["train"]]).astype(np.float64)
-        self.input_size = steps.shape[1]
-        self.mean: NDArray[Any] = np.zeros(self.input_size)
-        self.scale: NDArray[Any] = np.ones(self.input_size)
-        if self.standardise:
-            self.mean, self.scale = _spread(steps)
-        self.inputs = [(part - self.mean) / self.scale for part in self.sequences.inputs]
-        _check_range("inputs", self.inputs)
-
-    def _set_asked(self, kind: str) -> None:
-        """Classes become indices into `classes`; numbers stay as they are."""
-        joined = np.concatenate([np.atleast_2d(part) for part in self.sequences.targets])
-        whole = joined.dtype.kind in "biuUSO"
-        self.kind = kind if kind != "auto" else "classification" if whole else "regression"
-        if self.kind == "classification":
-            if joined.shape[1] != 1:
-                raise InputError(
-                    f"classification must have one target; got {joined.shape[1]}. Name one, or pass kind='regression'."
-                )
-            self.classes = np.unique(joined)
-            self.output_size, self.metric, self.higher_is_better = len(self.classes), "accuracy", True
-            self.asked = [np.searchsorted(self.classes, part[..., 0]) for part in self.sequences.targets]
-        else:
-            if joined.dtype.kind not in "biuf" or not np.isfinite(joined.astype(np.float64)).all():
-                raise InputError(
-                    "targets of a regression must be finite numbers; got others. "
-                    "Correct them, or pass kind='classification'."
-                )
-            self.output_size = joined.shape[1]
-            self.asked = [part.astype(np.float64) for part in self.sequences.targets]
-            _check_range("targets of a regression", self.asked)
-
-    def assemble(self, members: NDArray[Any]) -> Batch:
-        lengths = torch.tensor([len(self.inputs[member]) for member in members])
-        inputs = _padded([self.inputs[member] for member in members], 0.0)
-        some = [self.asked[member] for member in members]
-        padding = NO_TARGET if self.kind == "classification" else 0.0
-        targets = _padded(some, padding) if self.answers == "every" else torch.as_tensor(np.stack(some))
-        uneven = bool((lengths != lengths[0]).any())
-        floating = torch.get_default_dtype() if targets.is_floating_point() else torch.long
-        return Batch(inputs.to(torch.get_default_dtype()), targets.to(floating), lengths if uneven else None)
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Mean cross-entropy, or mean squared error."""
-        if self.kind == "classification":
-            return cross_entropy(output, batch.targets)
-        error, count = squared(output, batch)
-        return error.sum() / count
-
-    def totals(self, output: Tensor, batch: Batch) -> Totals:
-        if self.kind == "classification":
-            return classified(output, batch.targets)
-        error, count = squared(output.double(), batch)
-        return {"loss": (float(error.sum()), count)}
-
-    def baseline(self) -> dict[str, float]:
-        """Measured on the test part, see above."""
-        (x, y), (x_test, y_test) = self._steps("train"), self._steps("test")
-        if self.kind == "classification":
-            shares = (np.bincount(y, minlength=self.output_size) + 1) / (len(y) + self.output_size)
-            hits = shares.argmax() == y_test
-            return {"loss": -float(np.log(shares[y_test]).mean()), "accuracy": float(hits.mean())}
-        affine = np.linalg.lstsq(x, y, rcond=None)[0]
-        return {"loss": float(np.square(x_test @ affine - y_test).mean())}
-
-    def _steps(self, split: Split) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Inputs, with a one appended, and targets of all steps that are answered."""
-        members, last = self.splits[split], slice(-1, None) if self.answers == "last" else slice(None)
-        x = np.concatenate([self.inputs[member][last] for member in members])
-        some = [self.asked[member] for member in members]
-        return np.pad(x, ((0, 0), (0, 1)), constant_values=1.0), (
-            np.stack if self.answers == "last" else np.concatenate
-        )(some)
+        named = {"path": self.path, "targets": self.targets}
+        return [Path(file) for option, file in named.items() if file and self.is_path(option, file)]
 
 
-def _spread(steps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Mean and deviation of each column, 1 for that of a constant.
-
-    Columns are first scaled to about 1 by a power of two, which is exact: squares of 1e300 overflow.
-    """
-    unit = 2.0 ** (np.frexp(np.abs(steps).max(0))[1] - 1)
-    deviation = (steps / unit).std(0)
-    return (steps / unit).mean(0) * unit, np.where(deviation > 0, deviation * unit, 1.0)
-
-
-def _check_range(what: str, parts: list[NDArray[Any]]) -> None:
-    """Raise for numbers that become infinite, or a whole column that becomes zero, in single precision."""
-    largest = np.max([np.abs(part).reshape(-1, part.shape[-1]).max(0) for part in parts], axis=0)
-    for number, size in enumerate(largest):
-        if size > LARGEST or 0 < size < SMALLEST:
-            raise InputError(
-                f"{what} must be between {SMALLEST:g} and {LARGEST:g} in size, which single precision holds; got "
-                f"{size:g} in column {number + 1}. Use other units, or mark missing values otherwise."
-            )
-
-
-def _padded(parts: list[NDArray[Any]], value: float) -> Tensor:
-    """Sequences side by side (T, B, …), short ones padded."""
-    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(part) for part in parts], padding_value=value)
-
-
-def _shared_out(
-    sequences: Sequences, window: int, valid: float, test: float
-) -> tuple[Sequences, dict[Split, NDArray[Any]]]:
-    """Windows and their split; windows of one sequence stay together if there are three sequences or more."""
-    if not (valid > 0 and test > 0 and valid + test < 1):
-        raise InputError(
-            f"`valid` and `test` must be positive shares with a sum below 1; got valid={valid}, test={test}. "
-            "Pass for example valid=0.1, test=0.1."
-        )
-    count = len(sequences.inputs)
-    if count < 3 and not window:
-        raise InputError(
-            f"fewer than three sequences must be cut in windows; got {count}. "
-            "Pass window=…, or name the column that tells sequences apart with group=…."
-        )
-    if not window:
-        return sequences, divided(count, valid, test)
-    cut = [
-        (owner, slice(start, start + window))
-        for owner, part in enumerate(sequences.inputs)
-        for start in range(0, len(part), window)
-    ]
-    windows = Sequences(
-        [sequences.inputs[owner][steps] for owner, steps in cut],
-        [sequences.targets[owner][steps] for owner, steps in cut],
-    )
-    if count < 3:
-        return windows, in_order(np.arange(len(cut)), valid, test)
-    owners = np.array([owner for owner, _ in cut])
-    parts = divided(count, valid, test)
-    return windows, {part: np.flatnonzero(np.isin(owners, members)) for part, members in parts.items()}
+def _recorded(given: Any) -> Any:
+    """An option as the settings of a run hold it: names and paths, and no data in memory."""
+    names = given if isinstance(given, list) else [given]
+    return given if all(isinstance(name, str | Path) for name in names) else None

@@ -32,7 +32,7 @@ DEEPEST, MOST = 20, 10_000  # levels and values in it, aliases expanded
 
 
 # section, former name in recorded settings, current name
-FORMER = (("optimiser", "radius", "radius_penalty"),)
+FORMER = (("optimiser", "radius", "radius_penalty"), ("task", "target", "targets"))
 
 
 # ---------------------------------------------------------------- from names and values to a Config
@@ -293,8 +293,10 @@ def current_name(name: str) -> str:
 def _renamed(settings: dict[str, Any], names: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:
     changed = {**settings}
     for section, before, after in names:
-        if before in (changed.get(section) or {}):
-            changed[section] = {after if name == before else name: v for name, v in changed[section].items()}
+        if before in (found := changed.get(section) or {}):
+            value = found[before] if found.get(after) is None else found[after]  # earlier versions had some of both
+            rest = {after if name == before else name: v for name, v in found.items()}
+            changed[section] = {**rest, after: value}
     return changed
 
 

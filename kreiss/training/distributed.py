@@ -112,11 +112,12 @@ def pieces(batch: Batch, count: int, answers: str) -> list[Batch]:
 
 def terms(batch: Batch, answers: str) -> int:
     """How many terms the mean loss of a batch has, so that means of pieces can be combined."""
+    targets = batch.targets
+    there = ~targets.isnan() if targets.is_floating_point() else targets != NO_TARGET
     if batch.lengths is not None and answers == "every":
-        return int(batch.lengths.sum())
-    if batch.targets.is_floating_point():
-        return batch.targets.numel()
-    return int((batch.targets != NO_TARGET).sum())
+        valid = torch.arange(len(targets))[:, None] < batch.lengths.cpu()
+        there = there & valid.view(*valid.shape, *[1] * (targets.dim() - 2)).to(targets.device)
+    return int(there.sum())
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from kreiss import own
+from kreiss.contracts import Network
 from kreiss.errors import InputError
 from kreiss.networks.building import settings_of, with_readout
 from kreiss.settings import Config
@@ -143,6 +144,8 @@ def _run(
     if resumed is not None:
         check_same(resumed.folder, task, resumed.about)
     check_room(config, model, task)
+    if isinstance(model, Network):
+        model.preprocessing = task.preprocessing()  # its files then hold what `predict` needs
     processes = Processes(device)
     with own_generators(config.seed + processes.rank, device), Interruption() as interruption:
         try:

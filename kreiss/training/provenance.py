@@ -24,9 +24,9 @@ ANYWHERE = "a file or folder"  # instead of a path, where settings are compared
 
 def paths_of(section: TaskSection, task: type[Problem] | None = None) -> dict[str, Path]:
     """Option → the user's file or folder that it names; an unregistered task must be passed as a class."""
-    known, options = (task or task_named(section.name)).paths, own_options(section)
-    values = {name: options.get(name) for name in known}
-    return {name: Path(str(value)) for name, value in values.items() if value and value not in known[name]}
+    kind, options = task or task_named(section.name), own_options(section)
+    values = {name: options.get(name) for name in kind.paths}
+    return {name: Path(str(value)) for name, value in values.items() if value and kind.is_path(name, value)}
 
 
 def with_absolute_paths(config: Config, task: Problem) -> Config:

@@ -1,7 +1,8 @@
-"""A frozen layer that keeps its state between calls, for streaming input."""
+"""A frozen layer or network that keeps its state between calls, for streaming input."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,11 +19,14 @@ class Stream:
     """Inference with a state that persists between calls, one step or one chunk at a time.
 
     Feeding a sequence in chunks of any size gives the same outputs as `forward`. The layer is frozen when the stream is
-    created; later training does not change the stream. With the compiled kernel `step` allocates nothing: its result is
-    an internal buffer, valid until the stream is used again, so clone it if you keep it.
+    created; later training does not change the stream. With the compiled kernel `step` of a layer allocates nothing:
+    its result is an internal buffer, valid until the stream is used again, so clone it if you keep it.
+
+    A network gives its outputs, those of embedding, layer and readout; one with `answers="last"` gives the answer so
+    far at every step.
 
     Args:
-        layer: any unidirectional layer.
+        layer: any unidirectional layer, or a `RecurrentNetwork` around one.
         batch_size: number of parallel sequences; None for one sequence without a batch dimension.
 
     Example:
@@ -37,14 +41,28 @@ class Stream:
 
     def __init__(self, layer: nn.Module, batch_size: int | None = None) -> None:
         if not callable(getattr(layer, "freeze", None)) or not callable(getattr(layer, "init_state", None)):
-            raise TypeError(f"`layer` must be a recurrent layer of kreiss; got {type(layer).__name__}. Pass one.")
-        if layer.bidirectional:
+            raise TypeError(
+                f"`layer` must be a recurrent layer of kreiss, or a network around one; got {type(layer).__name__}. "
+                "Pass one."
+            )
+        frozen: Any = layer.freeze()  # type: ignore[operator]
+        self.layer: Any = getattr(frozen, "layer", frozen)
+        self._enter: Callable[[Tensor], Tensor] = _same if self.layer is frozen else frozen.enter
+        self._leave: Callable[[Tensor], Tensor] = _same if self.layer is frozen else frozen.readout
+        if getattr(frozen, "front", None) is not None:
+            raise InputError(
+                "a stream needs vectors or symbols; got a network of images, which are normalised over the sequence. "
+                "Use forward()."
+            )
+        if self.layer.bidirectional:
             raise InputError(
                 "a stream needs a unidirectional layer; got bidirectional=True, which needs the whole sequence. "
                 "Use forward()."
             )
         self.batch_size = None if batch_size is None else check_size("batch_size", batch_size)
-        self.layer: Any = layer.freeze()  # type: ignore[operator]
+        embedding = getattr(frozen, "embedding", None)
+        # its second dimension is the number of inputs
+        self._takes: Tensor = self.layer.weight_ih_l0 if embedding is None else embedding.weight.T
         self._state: Any = self.layer.init_state(batch_size)
         self._updates = _updates(self.layer, 1 if batch_size is None else batch_size)
 
@@ -59,20 +77,22 @@ class Stream:
                 f"`x` must be one step, {dims}-D for batch_size={self.batch_size}; got shape {tuple(x.shape)}. "
                 "Use feed() for a chunk."
             )
-        (check_symbols if symbols else check_features)(x, self.layer.weight_ih_l0)
+        (check_symbols if symbols else check_features)(x, self._takes)
+        x = self._enter(x)
         if not self._updates:
-            out, self._state = self.layer.step(x, self._state)
-            return out
+            time = 1 if self.layer.batch_first and self.batch_size is not None else 0
+            out, self._state = self.layer(x.unsqueeze(time), self._state)
+            return self._leave(out.squeeze(time))
         for update in self._updates:
             x = update(x)
-        return x if self.batch_size is not None else x[0]
+        return self._leave(x if self.batch_size is not None else x[0])
 
     @torch.no_grad()
     def feed(self, chunk: Tensor) -> Tensor:
-        """Outputs of a chunk of any length, with the shapes of `forward`."""
-        out, state = self.layer(chunk, self.state)
+        """Outputs of a chunk of any length, with the shapes of `forward`; one per step from a network."""
+        out, state = self.layer(self._enter(chunk), self.state)
         self.state = state
-        return out
+        return self._leave(out)
 
     @property
     def state(self) -> Any:
@@ -98,6 +118,10 @@ class Stream:
     def reset(self) -> None:
         """Reset to the zero state."""
         self.state = self.layer.init_state(self.batch_size)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 def _updates(layer: nn.Module, batch: int) -> list[kernel.Step]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kreiss.errors import InputError, unknown_name
-from kreiss.tasks.sources.tables import packed_arrays
+from kreiss.tasks.sources.arrays import packed_arrays
 
 SIZE, CELL, CELLS = 36, 12, 9
 FEWEST = 10  # images, so that some are left for each use

@@ -1,248 +1,156 @@
-"""A user's own sequences from NumPy, CSV or parquet files."""
+"""Sequences from tables: CSV and parquet files, DataFrames, columns in memory."""
 
 from __future__ import annotations
 
 import csv
 import io
-import tokenize
-import zipfile
-import zlib
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kreiss.errors import InputError, MissingExtra, check_name, unknown_name
+from kreiss.errors import InputError, MissingExtra
+from kreiss.preprocessing.tables import Table, check_different, members, table_of
 from kreiss.tasks.sources import data
+from kreiss.tasks.sources.sequences import TIMES, Choice, Sequences, names_in
 
-FORMATS = (".npz", ".npy", ".csv", ".csv.gz", ".parquet")
-LONGEST = 1000  # characters of a cell
-
-# what NumPy's reader and those of zip archives and Python literals below it raise for damaged files
-DAMAGED = (
-    ValueError, OSError, EOFError, KeyError, IndexError, TypeError, MemoryError, OverflowError, RecursionError,
-    SyntaxError, tokenize.TokenError, RuntimeError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+SEQUENCE = "number of the table"  # the column that tells tables of a list apart
 
 
-@dataclass(frozen=True)
-class Sequences:
-    """Inputs (T_i, D) of each sequence, and its targets: (T_i, K) with one answer per step, (K,) with one in all."""
-
-    inputs: list[NDArray[Any]]
-    targets: list[NDArray[Any]]
+def read_table(path: Path) -> Table:
+    """The table of a CSV or parquet file."""
+    return _parquet(path) if path.suffix == ".parquet" else _csv(path)
 
 
-def load(path: Path, targets: Path | None, target: str, group: str, every: bool) -> Sequences:
-    """Sequences of a file, see `kreiss.tasks.Sequence`."""
-    for file in [path, *([targets] if targets else [])]:
-        if not file.is_file():
-            raise InputError(f"a data file must exist; got {file}, which does not. Check the path.")
-    kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-    check_name("format", kind, FORMATS)
-    if kind == ".npz":
-        arrays = packed_arrays(path)
-        for name in ("inputs", "targets"):
-            if name not in arrays:
-                raise unknown_name(f"{path} lacks the array", name, arrays)
-        return _from_arrays(path, arrays["inputs"], arrays["targets"], arrays.get("lengths"), every)
-    if kind == ".npy":
-        if targets is None:
-            raise InputError(f"`targets` must be given with a .npy file; got only {path}. Pass targets=… or use .npz.")
-        return _from_arrays(path, _array(path), _array(targets), None, every)
-    columns = _parquet(path) if kind == ".parquet" else _csv(path)
-    return _from_columns(path, columns, target, group, every)
-
-
-# ---------------------------------------------------------------- arrays
-
-
-def _array(path: Path) -> NDArray[Any]:
-    """The array of an .npy; files that would run code are refused."""
-    try:
-        array = np.load(path, allow_pickle=False)
-    except DAMAGED as error:
-        raise _not_plain(path, error) from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InputError(f"{path} must hold one array; got an archive of several. Rename it to .npz.")
-    return array
-
-
-def packed_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz by name."""
-    try:
-        with zipfile.ZipFile(path) as packed:
-            size = sum(member.file_size for member in packed.infolist())
-    except DAMAGED as error:
-        raise _not_plain(path, error) from None
-    data.check_unpacked(path, size)
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except DAMAGED as error:
-        raise _not_plain(path, error) from None
-
-
-def _not_plain(path: Path, error: BaseException) -> InputError:
-    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return InputError(
-        f"{path} must hold plain NumPy arrays; got {reason}. Save numbers, not objects, and save it again."
-    )
-
-
-def _from_arrays(
-    path: Path, inputs: NDArray[Any], targets: NDArray[Any], lengths: NDArray[Any] | None, every: bool
-) -> Sequences:
-    """Inputs (N, T) or (N, T, D); targets (N, T) or (N, T, K) per step, (N,) or (N, K) at the end."""
-    leading = inputs.shape[:2] if every else inputs.shape[:1]
-    rank = len(leading)
-    if (
-        not inputs.size
-        or inputs.ndim not in (2, 3)
-        or targets.ndim not in (rank, rank + 1)
-        or targets.shape[:rank] != leading
-    ):
-        raise InputError(
-            f"inputs must be (N, T) or (N, T, D) and targets {'(N, T) or (N, T, K)' if every else '(N,) or (N, K)'}; "
-            f"got {inputs.shape} and {targets.shape} in {path}. Reshape them, or pass "
-            f'answers="{"last" if every else "every"}".'
-        )
-    inputs, targets = inputs.reshape(*inputs.shape[:2], -1), targets.reshape(*leading, -1)
-    count, steps = inputs.shape[:2]
-    ends = np.full(count, steps) if lengths is None else np.asarray(lengths)
-    if ends.dtype.kind not in "iu":
-        raise InputError(f"lengths of {path} must be whole numbers; got {ends.dtype}. Convert them with astype(int).")
-    if ends.shape != (count,) or not ((ends >= 1) & (ends <= steps)).all():
-        raise InputError(
-            f"lengths must be {count} numbers from 1 to {steps}; got {ends.shape} from {ends.min(initial=0)} to "
-            f"{ends.max(initial=0)} in {path}. Correct them."
-        )
-    _check_numbers(path, "inputs", inputs)
-    _check_present(path, "targets", targets)
-    return Sequences(
-        [part[:end] for part, end in zip(inputs, ends, strict=True)],
-        [part[:end] if every else part for part, end in zip(targets, ends, strict=True)],
-    )
-
-
-# ---------------------------------------------------------------- columns
-
-
-def _csv(path: Path) -> dict[str, NDArray[Any]]:
-    """Columns by the names of the first line: whole numbers, else numbers, else text."""
+def _csv(path: Path) -> Table:
+    """Columns of text by the names of the first line."""
     try:
         # a carriage return alone ends a line too
         lines = list(csv.reader(io.StringIO(data.read_path(path).decode("utf-8-sig"), newline=None)))
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(f"{path} must be a table of text in UTF-8; got {error}. Write it again as CSV.") from None
     names, rows = (lines or [[]])[0], lines[1:]
-    _check_columns(path, names)
+    check_different(str(path), names)
     wrong = next((number for number, row in enumerate(rows, 2) if len(row) != len(names)), None)
     if wrong is not None or not rows:
         raise InputError(
             f"{path} must have a line of names and then lines of {len(names)} cells; got "
             f"{f'{len(rows[wrong - 2])} in line {wrong}' if wrong else 'no further lines'}. Correct the file."
         )
-    return {name: _column(path, name, cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
+    return Table(str(path), {name: np.array(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)},
+                 written=True)  # fmt: skip
 
 
-def _check_columns(path: Path, names: list[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InputError(f"columns of {path} must have different names; got {twice[0]!r} more than once. Rename it.")
-
-
-def _column(path: Path, name: str, cells: tuple[str, ...]) -> NDArray[Any]:
-    if (longest := max(map(len, cells))) > LONGEST:
-        raise InputError(
-            f"cells of {path} must have at most {LONGEST} characters; got {longest} in column {name!r}. Shorten it."
-        )
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array(cells).astype(kind)
-        except ValueError:
-            continue
-        except OverflowError:
-            raise InputError(
-                f"whole numbers in column {name!r} of {path} must fit in 64 bits; got larger ones. Write numbers with "
-                "a decimal point, and names with a letter."
-            ) from None
-    return np.array(cells)
-
-
-def _parquet(path: Path) -> dict[str, NDArray[Any]]:
+def _parquet(path: Path) -> Table:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise MissingExtra("reading parquet", "parquet", "pyarrow") from None
     try:
         names = parquet.read_schema(path).names
-        _check_columns(path, names)
+        check_different(str(path), names)
         table = parquet.read_table(path, page_checksum_verification=True)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(f"{path} must be a parquet file; got {reason}. Write it again.") from None
-    return {name: np.asarray(table[name].to_numpy(zero_copy_only=False)) for name in names}
+    return Table(str(path), {name: np.asarray(table[name].to_numpy(zero_copy_only=False)) for name in names})
 
 
-def _from_columns(path: Path, columns: dict[str, NDArray[Any]], target: str, group: str, every: bool) -> Sequences:
-    """Rows in the order of time; `group` identifies the sequence of a row."""
-    answers = [name.strip() for name in target.split(",")]
-    for name in [*answers, *([group] if group else [])]:
-        if name not in columns:
-            raise unknown_name(f"column of {path}", name, columns)
-    features = [name for name in columns if name not in (*answers, group)]
-    if not features:
-        raise InputError(f"{path} must have columns besides {target} and {group}; got none. Add the inputs.")
-    for name in features:
-        _check_numbers(path, f"column {name!r}", columns[name])
-    for name in [*answers, *([group] if group else [])]:
-        _check_present(path, f"column {name!r}", columns[name])
-    inputs = np.stack([columns[name].astype(np.float64) for name in features], 1)
-    targets = np.stack([columns[name] for name in answers], 1)
-    members = _members(columns[group]) if group else [np.arange(len(inputs))]
+def _a_table(data: Any) -> Table:
+    table = table_of(data)
+    if table is None:
+        raise InputError(f"all of a list must be tables if the first is; got {type(data).__name__}. Convert it.")
+    return table
+
+
+def of_tables(tables: list[Any], choice: Choice) -> Sequences:
+    """One table per sequence."""
+    if choice.group:
+        raise InputError(
+            f"`group` must be left out for a list of tables, one per sequence; got {choice.group!r}. Leave it out."
+        )
+    return of_table(_joined([*map(_a_table, tables)]), replace(choice, group=SEQUENCE))
+
+
+def _joined(tables: list[Table]) -> Table:
+    """Tables of a list below each other, with a column that tells them apart."""
+    names = list(tables[0].columns)
+    if wrong := next((number for number, table in enumerate(tables) if [*table.columns] != names), None):
+        raise InputError(
+            f"tables of a list must have the same columns; got {', '.join(tables[wrong].columns)} in table {wrong} "
+            f"where the first has {', '.join(names)}. Select them first."
+        )
+    columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in names}
+    numbers = np.repeat(np.arange(len(tables)), [table.rows for table in tables])
+    return Table(tables[0].name, {**columns, SEQUENCE: numbers})
+
+
+def _features(table: Table, choice: Choice, others: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of the inputs: those that are named, else all that are nothing else."""
+    chosen, ignored = names_in(choice.inputs), names_in(choice.ignore)
+    for name in (*others, *chosen, *ignored):
+        table.check_name(name)
+    rest = (name for name in table.columns if name not in (*others, *ignored) and name.lower() not in TIMES)
+    found = chosen or tuple(rest)
+    if not found:
+        raise InputError(
+            f"{table.name} must have columns besides {', '.join((*others, *ignored))}; got none. Add the inputs."
+        )
+    return found
+
+
+def of_table(table: Table, choice: Choice) -> Sequences:
+    """Rows in the order of time; `group` identifies the sequence of a row, `mask` the rows that count."""
+    targets = _names(table, "targets", choice.targets) or ("target",)
+    mask = next(iter(_names(table, "mask", choice.mask)), "")
+    marks = tuple(name for name in (choice.group, mask) if name)
+    features = _features(table, choice, (*targets, *marks))
+    every, drop = choice.every, choice.missing == "drop"
+    if drop:
+        table = _without(table, [table.missing(name) for name in (*features, *marks)])
+    if drop and every:  # of a row that does not count the target may be missing
+        counted = table.numbers(mask).astype(bool) if mask else True
+        table = _without(table, [table.missing(name) & counted for name in targets])
+    inputs = np.stack([table.numbers(name) for name in features], 1)
+    for name in (*(features if choice.missing == "error" else ()), *marks):
+        table.check_present(name, cure=choice.cure)
+    counted = table.numbers(mask).astype(bool) if mask else np.ones(table.rows, bool)
+    if not counted.any():
+        raise InputError(f"`mask` must leave a row; got zeros alone in column {mask!r} of {table.name}. Correct it.")
+    rows = members(table.column(choice.group)) if choice.group else [np.arange(table.rows)]
+    if drop and not every:
+        rows = [part for part in rows if not any(table.missing(name)[part[-1]] for name in targets)]
+    needed = counted if every else np.isin(np.arange(table.rows), [part[-1] for part in rows])
+    for name in targets:
+        table.check_present(name, needed, choice.cure)
+    answers = np.stack([table.take(needed).column(name) for name in targets], 1)
+    where = np.cumsum(needed) - 1  # of a row among those that are needed
     return Sequences(
-        [inputs[rows] for rows in members], [targets[rows] if every else targets[rows[-1]] for rows in members]
+        [inputs[part] for part in rows],
+        [answers[where[part]] if every else answers[where[part[-1]]] for part in rows],
+        [counted[part] for part in rows] if mask else None, features, targets,
+    )  # fmt: skip
+
+
+def _names(table: Table, option: str, given: Any) -> tuple[str, ...]:
+    """Columns of a table that an option names."""
+    listed = (
+        given
+        if isinstance(given, list | tuple)
+        else [given or ""]
+        if given is None or isinstance(given, str)
+        else [given]
     )
+    if not all(isinstance(name, str) for name in listed):
+        raise InputError(f"`{option}` must name columns of {table.name}; got {type(given).__name__}. Name them.")
+    return names_in(given)
 
 
-def _members(groups: NDArray[Any]) -> list[NDArray[Any]]:
-    """Rows of each group, groups in the order of their first row."""
-    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    rows = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
-    return [rows[number] for number in np.argsort(first)]
-
-
-def _check_numbers(path: Path, what: str, values: NDArray[Any]) -> None:
-    if values.dtype.kind not in "biuf":
-        example = f", such as {values.flat[0]!r}" if values.dtype.kind in "UO" and values.size else ""
-        raise InputError(
-            f"{what} of {path} must be numbers; got {values.dtype}{example}. Leave it out or code it as numbers."
-        )
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        bad = int((~np.isfinite(values)).sum())
-        raise InputError(f"{what} of {path} must be finite; got {bad} NaN or Inf entries. Remove or fill them first.")
-
-
-def _check_present(path: Path, what: str, values: NDArray[Any]) -> None:
-    """Raise for labels and names of sequences that are missing: they would be taken for one more class or sequence."""
-    if values.dtype.kind == "f":
-        missing = int(np.isnan(values).sum())
-    else:
-        missing = sum(map(_is_missing, values.flat)) if values.dtype.kind in "USO" else 0
-    if missing:
-        raise InputError(
-            f"{what} of {path} must have a value in every row; got {missing} without one. Fill them, or leave these "
-            "rows out."
-        )
-    if values.dtype.kind == "O" and not all(isinstance(value, str) for value in values.flat):
-        kind = next(type(value).__name__ for value in values.flat if not isinstance(value, str))
-        raise InputError(f"{what} of {path} must be numbers or text; got {kind}. Write it as one of them.")
-
-
-def _is_missing(value: Any) -> bool:
-    return not value.strip() if isinstance(value, (str, bytes)) else value is None
+def _without(table: Table, absent: list[NDArray[np.bool_]]) -> Table:
+    """The table without rows in which something is missing."""
+    kept = table.take(~np.any(absent, axis=0))
+    if not kept.rows:
+        raise InputError(f"{table.name} must have rows without missing cells; got none. Fill them, or use the mean.")
+    return kept
