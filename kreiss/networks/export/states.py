@@ -35,7 +35,7 @@ class Part:
     memory: int | None = None
 
     def __str__(self) -> str:
-        start = "given in the metadata" if isinstance(self.initial, list) else f"{self.initial:g}"
+        start = "as the metadata say" if isinstance(self.initial, list) else f"{self.initial:g}"
         start = "empty" if self.memory == 0 else start
         return f"{self.name} [{', '.join(map(str, self.shape))}] starts {start}"
 
