@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 from torch.utils._pytree import tree_leaves
 
 import kreiss
-from catalogue import MEMORY, PLAIN_STATE, VARIANTS, mostly_slow
+from catalogue import MEMORY, PLAIN_STATE, VARIANTS, mostly_slow, moved
 from kreiss import InputError, cli
 from kreiss.commands.export import export as export_command
 from kreiss.networks import LAYERS, RecurrentNetwork
@@ -57,12 +57,7 @@ def _fresh_compiler() -> None:
 
 
 def build(name: str, num_layers: int = 1, **options: object) -> nn.Module:
-    """A layer with every parameter off its start, where many are zero and would hide a fault."""
-    layer = PLAIN_STATE[name](IN, HIDDEN, num_layers, **options)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return layer
+    return moved(PLAIN_STATE[name](IN, HIDDEN, num_layers, **options))
 
 
 def results(layer: nn.Module, call: object, x: torch.Tensor, hx: torch.Tensor) -> list[torch.Tensor]:
@@ -329,14 +324,6 @@ class Reader(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.readout(self.layer(x if self.embedding is None else self.embedding(x))[0])
-
-
-def moved(model: nn.Module) -> nn.Module:
-    """With every parameter off its start, where many are zero and would hide a fault."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
 
 
 def opened(path: Path) -> Callable[..., list[torch.Tensor]]:

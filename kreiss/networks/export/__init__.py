@@ -12,14 +12,14 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import InputError, MissingExtra, check_name
+from kreiss.errors import InputError, MissingExtra, RunError, check_name
 from kreiss.networks.export import ccode, compiled, formats, quantised
 from kreiss.networks.export.checking import CHECKED_AT, largest_difference
 from kreiss.networks.export.result import CFile, Exported
@@ -90,6 +90,8 @@ def export(
         model = copied(model).cpu().eval()
         simple = plain(model)
         if to == "c":
+            if state is False:
+                raise InputError("a step must take and return a state; got to='c' with state=False. Leave `state` out.")
             return _write_c(model, simple, path, symbols, verify, metadata or {})
         draw = inputs_of(simple, symbols, example)
         flat = Flat(simple, state_form(simple, state, step), step).eval()
@@ -129,12 +131,12 @@ def _write_c(
     model: nn.Module, simple: nn.Module, path: Path, symbols: bool, verify: bool, metadata: dict[str, str]
 ) -> Exported:
     source = ccode.source(simple, ccode.prefix(path.stem), symbols, metadata)
-    built = compiled.Compiled(source) if verify or compiled.compiler() else None
-    difference = (
-        compiled.largest_difference(built, model, inputs_of(simple, symbols, None)) if built and verify else None
-    )
+    difference, sizes = None, CFile(source.array_bytes)
+    if verify:
+        difference = compiled.largest_difference(compiled.Compiled(source), model, inputs_of(simple, symbols, None))
     write_whole(path, source.text.encode())
-    sizes = CFile(source.array_bytes) if built is None else built.sizes()
+    with suppress(InputError, RunError):  # where there is no compiler that works
+        sizes = compiled.Compiled(source).sizes()
     return Exported(path, "c", compiled.CHECKED_AT if verify else (), difference, c=sizes)
 
 

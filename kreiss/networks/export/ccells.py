@@ -69,6 +69,8 @@ def _maker(layer: nn.Module) -> Callable[[Any, str, bool], Cell] | str:
         return _gated
     if hasattr(layer, "attention"):
         return "whose memory grows"
+    if not isinstance(layer, RecurrentLayer):
+        return "which is no recurrent layer"
     same = all(
         getattr(type(layer), name, None) is getattr(RecurrentLayer, name) for name in ("_run_cell", "_arguments")
     )

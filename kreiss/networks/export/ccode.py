@@ -165,9 +165,10 @@ def source(model: nn.Module, name: str, symbols: bool, metadata: dict[str, str])
 def _cells(network: RecurrentNetwork | None, layer: nn.Module, symbols: bool) -> list[Cell]:
     cells = cells_of(layer, symbols) if network is None or network.front is None else "which encodes images"
     if isinstance(cells, str):
+        named = type(layer).__name__ if network is None else f"a network around {type(layer).__name__}"
         raise InputError(
             "`model` must be a layer with a plain, gated or screened step, or a recurrent network around one, to be "
-            f"written in C; got {type(layer).__name__}, {cells}. Export it to ONNX."
+            f"written in C; got {named}, {cells}. Export it to ONNX."
         )
     return cells
 

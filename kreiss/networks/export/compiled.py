@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import os
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -41,22 +39,20 @@ double step_seconds({name}_state *state, {parameter}, float *output) {{
 """
 
 
-def compiler() -> list[str] | None:
-    """The command of a C compiler: `CC`, or the first that is installed."""
-    given = shlex.split(os.environ.get("CC", ""))
-    found = next((name for name in COMPILERS if shutil.which(name)), None)
-    return given if given and shutil.which(given[0]) else [found] if found else None
+def compiler() -> str | None:
+    """A C compiler for this machine, if one is installed; not `CC`, which may be one for another."""
+    return next((name for name in COMPILERS if shutil.which(name)), None)
 
 
 class Compiled:
     """A compiled C file with a state of its own."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self.command = compiler()
-        if self.command is None:
+        command = compiler()
+        if command is None:
             raise InputError("a C compiler must be installed to check a C file; got none. Install gcc or clang.")
-        self._library: Any = _library(source, self.command)
+        self.source, self.command = source, command
+        self._library: Any = _library(source, command)
         self._library.step_seconds.restype = ctypes.c_double
         self._library.state_bytes.restype = ctypes.c_ulong
         self.state_bytes = int(self._library.state_bytes())
@@ -82,8 +78,7 @@ class Compiled:
 
     def sizes(self) -> CFile:
         """What the file takes in memory and time."""
-        assert self.command is not None
-        return CFile(self.source.array_bytes, self.state_bytes, self.seconds(), f"{Path(self.command[0]).name} -O2")
+        return CFile(self.source.array_bytes, self.state_bytes, self.seconds(), f"{self.command} -O2")
 
     def _call(self, function: Callable[..., Any], x: Tensor) -> Any:
         values = x.to(torch.float32).contiguous()
@@ -106,15 +101,15 @@ def largest_difference(built: Compiled, model: nn.Module, draw: Draw) -> float:
     return largest
 
 
-def _library(source: Source, command: list[str]) -> ctypes.CDLL:
+def _library(source: Source, command: str) -> ctypes.CDLL:
     parameter = "int input" if source.symbols else "const float *input"
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "model.c").write_text(source.text)
         (place / "wrapper.c").write_text(WRAPPER.format(path="model.c", name=source.name, parameter=parameter))
-        words = [*command, *FLAGS, str(place / "wrapper.c"), "-lm", "-o", str(place / "model.so")]
+        words = [command, *FLAGS, str(place / "wrapper.c"), "-lm", "-o", str(place / "model.so")]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-            raise RunError(f"the C file must compile; got from {command[0]}: {said}. Set CC to another compiler.")
+            lines = [line for line in done.stderr.splitlines() if "error" in line] or [f"exit code {done.returncode}"]
+            raise RunError(f"the C file must compile; got from {command}: {lines[0]}. Install gcc or clang.")
         return ctypes.CDLL(str(place / "model.so"))
