@@ -30,6 +30,7 @@ from kreiss.networks.export import CHECKED_AT, export_saved
 from kreiss.networks.export.formats import described
 from kreiss.networks.export.states import state_form
 from kreiss.networks.scanned import Scanned
+from kreiss.recurrence.memory.sparse_reference import _bar, _bar_by_comparison
 from kreiss.relational.parts import ContextNorm
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
@@ -413,6 +414,12 @@ def test_every_layer_becomes_a_file_that_streams_in_chunks_and_in_steps(name, to
     assert model.training  # the model itself is as it was
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_comparisons_find_the_kth_largest_score_also_among_equal_ones():
+    scores = torch.randint(-3, 3, (50, 12)).float()
+    for top in (1, 5, 12):
+        exactly(_bar_by_comparison(scores, top), _bar(scores, top))
 
 
 @named_formats(("nnrnn", "onnx"), ("lstm", "torch"), names=["nnrnn", "lstm", "gru"])

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.networks.export import ccode, compiled
 from kreiss.networks.export.tracing import plain
 
+ROOT = Path(__file__).parents[1]
 IN, HIDDEN = 3, 5
 NONLINEARITIES = ("tanh", "modrelu", "relu", "identity")
 REFUSED = {
@@ -38,7 +40,6 @@ def source_of(model: nn.Module, symbols: bool = False) -> ccode.Source:
 @torch.no_grad()
 def assert_c_equals(model: nn.Module, x: torch.Tensor, symbols: bool = False) -> None:
     """Outputs of each step for one sequence x (T, …) are those of the model, to a millionth of the largest."""
-    moved(model)
     built = compiled.Compiled(source_of(model, symbols))
     whole = model(x.unsqueeze(1))[0][:, 0]
     for _ in range(2):
@@ -53,19 +54,27 @@ def assert_c_equals(model: nn.Module, x: torch.Tensor, symbols: bool = False) ->
 # stacked, so that every cell also has another below it
 @pytest.mark.parametrize("name", mostly_slow(IN_C, "nnrnn", "goru", "henaff", "lstm", "gru", "hdetach", "rellstm"))
 def test_a_compiled_layer_computes_every_step(name):
-    assert_c_equals(VARIANTS[name](IN, HIDDEN, 2), torch.randn(12, IN))
+    assert_c_equals(moved(VARIANTS[name](IN, HIDDEN, 2)), torch.randn(12, IN))
 
 
 @pytest.mark.parametrize("name", ["rnn", "henaff", "goru", "relrnn"])
 @pytest.mark.parametrize("bias", mostly_slow([True, False], False))
 @pytest.mark.parametrize("nonlinearity", mostly_slow(NONLINEARITIES, "modrelu", "relu"))
 def test_a_compiled_layer_computes_every_step_for_each_nonlinearity(name, nonlinearity, bias):
-    assert_c_equals(VARIANTS[name](IN, HIDDEN, nonlinearity=nonlinearity, bias=bias), torch.randn(12, IN))
+    assert_c_equals(moved(VARIANTS[name](IN, HIDDEN, nonlinearity=nonlinearity, bias=bias)), torch.randn(12, IN))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_compiled_layer_screens_states_by_every_rule(rule):
-    assert_c_equals(kreiss.RelRNN(IN, HIDDEN, short=3, relevant=2, mixing=0.7, screening=rule), torch.randn(40, IN))
+    assert_c_equals(
+        moved(kreiss.RelRNN(IN, HIDDEN, short=3, relevant=2, mixing=0.7, screening=rule)), torch.randn(40, IN)
+    )
+
+
+def test_a_state_with_an_equal_score_does_not_enter_the_memory_of_a_compiled_layer():
+    layer = moved(kreiss.RelRNN(IN, HIDDEN, short=2, relevant=2, screening="learned"))
+    layer.screening_l0.data.zero_()
+    assert_c_equals(layer, torch.randn(20, IN))
 
 
 @pytest.mark.parametrize(
@@ -73,11 +82,11 @@ def test_a_compiled_layer_screens_states_by_every_rule(rule):
 )
 def test_a_compiled_network_reads_symbols(embedding, layer):
     network = RecurrentNetwork(layer(embedding or 7, HIDDEN), 2, symbols=7, embedding=embedding)
-    assert_c_equals(network, torch.randint(7, (12,)))
+    assert_c_equals(moved(network), torch.randint(7, (12,)))
 
 
 def test_a_bare_layer_reads_symbols_if_asked_to():
-    assert_c_equals(kreiss.GatedNNRNN(7, HIDDEN), torch.randint(7, (12,)), symbols=True)
+    assert_c_equals(moved(kreiss.GatedNNRNN(7, HIDDEN)), torch.randint(7, (12,)), symbols=True)
 
 
 # ---------------------------------------------------------------- the file
@@ -94,30 +103,18 @@ def test_a_file_needs_nothing_but_two_functions_and_stays_silent_under_all_warni
     assert "malloc" not in path.read_text()
 
 
-def test_a_program_of_two_files_takes_the_declarations_alone(tmp_path):
-    torch.manual_seed(0)
-    network = RecurrentNetwork(kreiss.ExpRNN(IN, HIDDEN), 2)
+def test_the_program_of_the_documentation_streams(tmp_path):
+    network = RecurrentNetwork(kreiss.ExpRNN(3, HIDDEN), 2)
     kreiss.export(network, tmp_path / "filter.c", to="c", metadata={"unit": "m@s */ %d ??/"})
-    (tmp_path / "main.c").write_text(
-        "#define FILTER_DECLARATIONS\n"
-        '#include "filter.c"\n'
-        "#include <stdio.h>\n"
-        "int main(void) {\n"
-        "    filter_state state;\n"
-        "    float input[3] = {1.0f, -2.0f, 0.5f}, output[2];\n"
-        "    filter_init(&state);\n"
-        "    for (int t = 0; t < 4; ++t) filter_step(&state, input, output);\n"
-        '    printf("%.9g %.9g", (double)output[0], (double)output[1]);\n'
-        "    return 0;\n"
-        "}\n"
-    )
-    flags = ("-std=c99", "-Wall", "-Werror")
-    words = [compiled.compiler(), *flags, tmp_path / "main.c", tmp_path / "filter.c", "-lm", "-o", tmp_path / "run"]
-    subprocess.run(words, check=True)
-    said = subprocess.run([tmp_path / "run"], check=True, capture_output=True, text=True).stdout
-    x = torch.tensor([1.0, -2.0, 0.5]).expand(4, 1, 3)
-    expected = network(x)[0][-1, 0].detach()
-    torch.testing.assert_close(torch.tensor([float(word) for word in said.split()]), expected, rtol=1e-6, atol=1e-6)
+    (program,) = re.findall(r"```c\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    (tmp_path / "main.c").write_text(program)
+    words = ["-std=c99", "-Wall", "-Werror", "main.c", "filter.c", "-lm", "-o", "run"]
+    subprocess.run([compiled.compiler(), *words], check=True, cwd=tmp_path)
+    x = torch.randn(9, 1, 3)
+    given = "\n".join(" ".join(f"{value:.9g}" for value in row) for row in x[:, 0].tolist())
+    said = subprocess.run([tmp_path / "run"], check=True, capture_output=True, text=True, input=given).stdout
+    found = torch.tensor([[float(word) for word in line.split()] for line in said.splitlines()])
+    torch.testing.assert_close(found, network(x)[0][:, 0].detach(), rtol=1e-5, atol=1e-6)
     assert "unit: m@s * / %d ? ?/" in (tmp_path / "filter.c").read_text()
 
 

@@ -203,7 +203,8 @@ def _gru_cell(u: Tensor, v: Tensor, b: Tensor | None, inside: Tensor | None, sym
 def _of_torch(layer: Any, suffix: str, symbols: bool) -> Cell:
     """torch's RNN, LSTM and GRU."""
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    u, v, b, inside = (getattr(layer, f"{name}_{suffix}", None) for name in names)
+    given: list[Any] = [getattr(layer, f"{name}_{suffix}", None) for name in names]
+    u, v, b, inside = given
     if layer.mode == "GRU":
         return _gru_cell(u, v, b, inside, symbols)
     both = None if b is None else b + inside
