@@ -103,7 +103,8 @@ def export(
             difference = largest_difference(formats.opened(written, to), model, flat, draw) if verify else None
             integers = None
             if int8:
-                inputs = ("random inputs", draw(*MEASURED_AT)) if example is None else ("the given inputs", example)
+                drawn = draw(*MEASURED_AT)
+                inputs = ("random inputs", drawn) if example is None else ("the given inputs", example.to(drawn.dtype))
                 written, integers = quantised.quantised(written, flat, *inputs)
             written.replace(path)
     return Exported(path, to, CHECKED_AT if verify else (), difference, parts, integers)

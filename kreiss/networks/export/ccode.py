@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -124,30 +125,27 @@ class Source:
 
 
 def source(model: nn.Module, name: str, symbols: bool, metadata: dict[str, str]) -> Source:
-    """The C file of a frozen layer or a recurrent network around one; an error for others."""
-    model = model.layer if isinstance(model, Scanned) else model
+    """The C file of a frozen layer or a recurrent network around one; an error for others.
+
+    Args:
+        model: without free parameters, as `tracing.plain` makes it.
+        name: prefix of all names in the file.
+        symbols: whether a bare layer takes symbols.
+        metadata: further lines of the comment at the top.
+    """
     network = model if isinstance(model, RecurrentNetwork) else None
-    layer = model if network is None else network.layer
+    layer: Any = model if network is None else network.layer
     layer = layer.layer if isinstance(layer, Scanned) else layer
-    count = int(layer.input_size) if network is None and symbols else 0 if network is None else network.symbols  # type: ignore[arg-type]
+    count = network.symbols if network is not None else int(layer.input_size) if symbols else 0
     embedding = None if network is None else network.embedding
     cells = _cells(network, layer, bool(count) and embedding is None)
     arrays = {f"{name}_l{k}_{key}": value for k, cell in enumerate(cells) for key, value in cell.arrays.items()}
-    body, top = "", cells[-1].n
     if embedding is not None:
         arrays[f"{name}_embedding"] = embedding.weight
-        body = f"    const float *x = @_embedding + input * {embedding.embedding_dim};\n"
-    for k in range(len(cells)):
-        below = f"state->l{k - 1}.h" if k else "input" if embedding is None else "x"
-        body += f"    @_l{k}_step(&state->l{k}, {below});\n"
     if network is not None:
         arrays |= {f"{name}_readout": network.readout.weight.mT, f"{name}_offset": network.readout.bias}
-        body += f"    @_start(output, @_offset, {network.output_size});\n"
-        body += f"    @_add_product(output, @_readout, state->l{len(cells) - 1}.h, {network.output_size}, {top});\n"
-    else:
-        body += f"    @_start(output, state->l{len(cells) - 1}.h, {top});\n"
-    inputs, outputs = count or int(layer.input_size), top if network is None else network.output_size  # type: ignore[arg-type]
-    text = _assembled(name, cells, arrays, body, {
+    inputs, outputs = count or int(layer.input_size), cells[-1].n if network is None else network.output_size
+    words = {
         "about": f"{type(layer).__name__} with {' and '.join(str(cell.n) for cell in cells)} units",
         "version": __version__,
         "guard": name.upper(),
@@ -156,10 +154,26 @@ def source(model: nn.Module, name: str, symbols: bool, metadata: dict[str, str])
         "outputs": str(outputs),
         "parameter": "int input" if count else "const float *input",
         "first": "int x" if count and embedding is None else "const float *x",
-    })  # fmt: skip
+    }
     said = "".join(f"\n   {_in_comment(f'{key}: {value}')}" for key, value in metadata.items())
-    text = text.replace(METADATA, said)
+    text = _assembled(name, cells, arrays, _body(cells, network), words).replace(METADATA, said)
     return Source(name, text, 4 * sum(tensor.numel() for tensor in arrays.values()), bool(count), inputs, outputs)
+
+
+def _body(cells: list[Cell], network: RecurrentNetwork | None) -> str:
+    """The lines of a step of the whole model: embedding, each layer, readout."""
+    lines, below, top = [], "input", f"state->l{len(cells) - 1}.h"
+    if network is not None and network.embedding is not None:
+        lines, below = [f"const float *x = @_embedding + input * {network.embedding.embedding_dim};"], "x"
+    for k in range(len(cells)):
+        lines.append(f"@_l{k}_step(&state->l{k}, {below});")
+        below = f"state->l{k}.h"
+    if network is None:
+        lines.append(f"@_start(output, {top}, {cells[-1].n});")
+    else:
+        lines.append(f"@_start(output, @_offset, {network.output_size});")
+        lines.append(f"@_add_product(output, @_readout, {top}, {network.output_size}, {cells[-1].n});")
+    return "".join(f"    {line}\n" for line in lines)
 
 
 def _cells(network: RecurrentNetwork | None, layer: nn.Module, symbols: bool) -> list[Cell]:

@@ -99,8 +99,9 @@ def _with_room(state: SparseState, slots: int) -> SparseState:
 def _trimmed(state: SparseState, used: int | None) -> SparseState:
     """Without slots behind the first `used`, and those that no sequence uses, where their number can be read."""
     if torch.compiler.is_exporting():
-        used = (state.times >= 0).sum(-1).amax(0).item()  # type: ignore[assignment]
-        torch._check(used <= state.times.shape[1])  # type: ignore[operator]
+        if used is None:  # read from the tensor whenever the graph runs
+            used = (state.times >= 0).sum(-1).amax(0).item()  # type: ignore[assignment]
+            torch._check(used <= state.times.shape[1])  # type: ignore[operator]
     elif derivatives.ordinary() and not state.times.is_meta and state.times.shape[0] > 0:
         used = int((state.times >= 0).sum(-1).max())
     return state._replace(memory=state.memory[:, :used], times=state.times[:, :used])
