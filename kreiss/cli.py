@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import cyclopts
-from cyclopts import Parameter
 
-from kreiss.commands import analyze, compare, data, experiments, listing, predict, record, resume, runs
+from kreiss.commands import analyze, compare, data, experiments, export, listing, predict, record, resume, runs
 from kreiss.commands.words import Positive, new_folder
 from kreiss.errors import InputError, in_bytes
 from kreiss.version import __version__
@@ -46,6 +45,7 @@ app.command(runs.app)
 app.command(data.app)
 app.command(analyze.analyze)
 app.command(analyze.figure)
+app.command(export.export)
 app.register_install_completion_command(help="Install completion for your shell.")
 
 
@@ -113,40 +113,6 @@ def bench(
     results = run(quick=quick, names=list(work) if work else None, plot=plot)
     if json is not None:
         json.write_text(dumps(results, indent=1) + "\n")
-    return 0
-
-
-@app.command
-def export(
-    source: str,
-    /,
-    *,
-    to: Literal["onnx", "torch"] = "onnx",
-    verify: bool = False,
-    symbols: bool = False,
-    output: Annotated[Path | None, Parameter(alias="-o")] = None,
-) -> int:
-    """Export a trained run or a saved model to one file for inference, with dynamic time and batch.
-
-    The file needs neither kreiss nor the free parameters: recurrent matrices are computed once, time is a scan.
-
-    Parameters
-    ----------
-    source
-        Folder of a run, or file of a saved model.
-    to
-        Format: ONNX, or a torch.export program.
-    verify
-        Run the file at several lengths and batch sizes and print the largest difference from the model; a file that
-        differs is discarded.
-    symbols
-        The model is a bare layer that takes integer symbols.
-    output
-        File to write; by default next to the source.
-    """
-    from kreiss.networks.export import export_saved
-
-    print(export_saved(source, output, to=to, verify=verify, symbols=symbols))
     return 0
 
 

@@ -157,6 +157,14 @@ def hidden_of(state: Any) -> list[Any]:
     return [getattr(state, name) for name in ("h", "c") if hasattr(state, name)] or tree_leaves(state)
 
 
+def moved(model: nn.Module) -> nn.Module:
+    """With every parameter off its start, where many are zero and would hide a fault."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
 def filled(state: Any) -> Any:
     """The state of one sequence, without the empty slots that a longer one in the batch leaves in a full memory."""
     if not hasattr(state, "memory"):

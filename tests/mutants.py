@@ -1,4 +1,4 @@
-"""Faults that the suite must notice: 58 edits of one line each, and what runs the tests against them.
+"""Faults that the suite must notice: 62 edits of one line each, and what runs the tests against them.
 
     python tests/mutants.py --clean     the named tests pass on the source as it is
     python tests/mutants.py             every mutant is made in a copy of the tracked files, and killed there
@@ -104,8 +104,8 @@ MUTANTS = [
     ),
     Mutant(
         "an exported scan never runs backwards",
-        "recurrence/unroll.py", "scan(advance, tuple(leaves), inputs, dim=0, reverse=reverse)",
-        "scan(advance, tuple(leaves), inputs, dim=0, reverse=False)",
+        "recurrence/unroll.py", "scan(advance, first, inputs, dim=0, reverse=reverse)",
+        "scan(advance, first, inputs, dim=0, reverse=False)",
         of("export", k="directions or deep"),
     ),
     Mutant(
@@ -156,7 +156,7 @@ MUTANTS = [
         "an exported complex modReLU pairs the wrong neighbours",
         "recurrence/nonlinearity.py", "values.roll(-1, -1), values.roll(1, -1)",
         "values.roll(1, -1), values.roll(-1, -1)",
-        of("export", k="at_any_time_and_batch"),
+        of("export", k="at_any_time_and_batch or scurnn"),
     ),
     # ------------------------------------------------------------ layers
     Mutant(
@@ -195,12 +195,32 @@ MUTANTS = [
     Mutant(
         "an exported LSTM loses the bias inside",
         "networks/scanned.py", "u = u + inside", "u = u + 0 * inside",
-        of("export", k="scan_computes or computes_the_same"),
+        of("export", k="scan_computes"),
     ),
     Mutant(
         "a constrained matrix of torch's layers leaves a stale value behind in export",
-        "networks/export.py", "            module._init_flat_weights()", "            pass",
+        "networks/export/tracing.py", "            module._init_flat_weights()", "            pass",
         of("export", k="constrained"),
+    ),
+    Mutant(
+        "the k-th largest score of a step is the one after it",
+        "recurrence/memory/sparse_reference.py", "torch.where(above < top,", "torch.where(above <= top,",
+        of("export", k="comparisons"),
+    ),
+    Mutant(
+        "the metadata of a file start every part of a state from zero",
+        "networks/export/states.py", "one if constant else values.tolist()", "0.0",
+        of("export", k="description or different_numbers"),
+    ),
+    Mutant(
+        "a state screened in C enters on an equal score",
+        "networks/export/ccells.py", "if (!(score > s->scores[place]))", "if (!(score >= s->scores[place]))",
+        of("export_c", k="equal_score"),
+    ),
+    Mutant(
+        "reads in C are not cleared when a state is stored",
+        "networks/export/ccells.py", 'reset = "    s->reads[at] = 0.0f;\\n" if reads else ""', 'reset = ""',
+        of("export_c", k="every_rule"),
     ),
     # ------------------------------------------------------------ optim
     Mutant(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,13 +19,19 @@ import torch
 from torch import fx, nn
 from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
+from torch.utils._pytree import tree_leaves
 
 import kreiss
-from catalogue import MEMORY, PLAIN_STATE, VARIANTS, mostly_slow
+from catalogue import MEMORY, PLAIN_STATE, VARIANTS, mostly_slow, moved
 from kreiss import InputError, cli
-from kreiss.networks import LAYERS
+from kreiss.commands.export import export as export_command
+from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.networks.export import CHECKED_AT, export_saved
+from kreiss.networks.export.formats import described
+from kreiss.networks.export.states import state_form
 from kreiss.networks.scanned import Scanned
+from kreiss.recurrence.memory.sparse_reference import _bar, _bar_by_comparison
+from kreiss.relational.parts import ContextNorm
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
@@ -50,12 +58,7 @@ def _fresh_compiler() -> None:
 
 
 def build(name: str, num_layers: int = 1, **options: object) -> nn.Module:
-    """A layer with every parameter off its start, where many are zero and would hide a fault."""
-    layer = PLAIN_STATE[name](IN, HIDDEN, num_layers, **options)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return layer
+    return moved(PLAIN_STATE[name](IN, HIDDEN, num_layers, **options))
 
 
 def results(layer: nn.Module, call: object, x: torch.Tensor, hx: torch.Tensor) -> list[torch.Tensor]:
@@ -277,7 +280,7 @@ DEEP = {"num_layers": 2, "bidirectional": True, "batch_first": True}
         pytest.param("exprnn-expm", {"nonlinearity": "relu", "bias": False}, id="expm-relu"),
         pytest.param("scornn", {"nonlinearity": "identity"}, id="scornn-identity"),
         pytest.param("henaff", {"nonlinearity": "modrelu"}, id="henaff"),
-        pytest.param("nnrnn", DEEP, id="nnrnn-deep"),
+        pytest.param("nnrnn", DEEP, id="nnrnn-deep", marks=pytest.mark.slow),
         pytest.param("scurnn", DEEP, id="scurnn-deep", marks=pytest.mark.slow),
     ],
 )
@@ -324,31 +327,64 @@ class Reader(nn.Module):
         return self.readout(self.layer(x if self.embedding is None else self.embedding(x))[0])
 
 
-def moved(model: nn.Module) -> nn.Module:
-    """With every parameter off its start, where many are zero and would hide a fault."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
+def opened(path: Path) -> Callable[..., list[torch.Tensor]]:
+    """An exported file as a function of its inputs, opened as anyone would."""
+    if path.suffix == ".pt2":
+        module = torch.export.load(path).module()
+        return torch.no_grad()(lambda *inputs: tree_leaves(module(*inputs)))
+    session = onnxruntime.InferenceSession(path)
+    names = [place.name for place in session.get_inputs()]
+
+    def run(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        given = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
+        return [torch.as_tensor(array) for array in session.run(None, given)]
+
+    return run
 
 
 def run_file(path: Path, *inputs: torch.Tensor) -> list[torch.Tensor]:
-    """The outputs of an exported file, opened as anyone would."""
-    if path.suffix == ".onnx":
-        session = onnxruntime.InferenceSession(path)
-        given = {place.name: x.numpy() for place, x in zip(session.get_inputs(), inputs, strict=True)}
-        return [torch.as_tensor(array) for array in session.run(None, given)]
-    with torch.no_grad():
-        return torch.utils._pytree.tree_leaves(torch.export.load(path).module()(*inputs))
+    """The outputs of an exported file."""
+    return opened(path)(*inputs)
 
 
-def assert_file_equals(path: Path, model: nn.Module, *inputs: torch.Tensor) -> None:
+def assert_file_equals(path: Path, model: nn.Module, *inputs: torch.Tensor, state: bool = False) -> None:
+    """The same outputs; of a file with a state from the start of each sequence."""
     for x in inputs:
-        expected = [tensor.detach() for tensor in torch.utils._pytree.tree_leaves(model(x))]
-        torch.testing.assert_close(run_file(path, x), expected, rtol=1e-4, atol=1e-4)
+        first = tree_leaves(model.init_state(x.shape[1])) if state else []
+        expected = [tensor.detach() for tensor in tree_leaves(model(x))]
+        torch.testing.assert_close(run_file(path, x, *first), expected, rtol=1e-4, atol=1e-4)
 
 
-TO_ONNX = ("nnrnn", "goru", "scurnn", "lstm", "memrnn")  # one of each sort
+def in_pieces(run: Callable[..., list[torch.Tensor]], pieces: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
+    """Outputs of a file that is fed one piece after the other, one below the other, and the last state."""
+    outs = []
+    for piece in pieces:
+        out, *state = run(piece, *state)
+        outs.append(out if out.dim() == 3 else out[None])
+    return [torch.cat(outs), *state]
+
+
+def assert_equal_to_a_millionth(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    """Relative to the largest number of each tensor, or to 1."""
+    for one, other in zip(found, expected, strict=True):
+        numbers = other[other.isfinite()].abs()
+        scale = max(1.0, float(numbers.max())) if numbers.numel() else 1.0
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * scale)
+
+
+def operators(graph: onnx.GraphProto) -> set[str]:
+    """Of a graph and those inside of it."""
+    inner = [part.g for node in graph.node for part in node.attribute if part.type == onnx.AttributeProto.GRAPH]
+    return {node.op_type for node in graph.node}.union(*map(operators, inner))
+
+
+# What a step may consist of: products, element-wise operations, reductions, and moving numbers about.
+PLAIN_OPERATORS = """
+    MatMul Gemm Add Sub Mul Div Mod Pow Sqrt Abs Sign Max Relu Tanh Sigmoid Softmax And Or Not Equal Less Greater
+    GreaterOrEqual Where Cast ReduceMin ReduceMax ReduceSum ArgMin Concat Split Slice Gather Pad Expand Reshape Squeeze
+    Unsqueeze Shape Range ConstantOfShape Transpose Identity
+"""
+TO_ONNX = ("nnrnn", "goru", "scurnn", "lstm", "memrnn", "relrnn")  # one of each sort
 
 
 # every architecture once, in one of the formats
@@ -357,18 +393,33 @@ TO_ONNX = ("nnrnn", "goru", "scurnn", "lstm", "memrnn")  # one of each sort
     *((name, "onnx") for name in TO_ONNX),
     names=VARIANTS,
 )
-def test_every_layer_becomes_a_file_that_computes_the_same_at_any_time_and_batch(name, to, tmp_path):
-    model = moved(VARIANTS[name](IN, HIDDEN))
+@torch.no_grad()
+def test_every_layer_becomes_a_file_that_streams_in_chunks_and_in_steps(name, to, tmp_path):
+    model, x = moved(VARIANTS[name](IN, HIDDEN)), torch.randn(11, 3, IN)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     done = kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True)
     assert done.checked_at == CHECKED_AT
     assert len({length for length, _ in CHECKED_AT}) > 2
     assert len({batch for _, batch in CHECKED_AT}) > 2
     assert 0 <= done.largest_difference < 1e-4
-    assert_file_equals(done.path, model, *(torch.randn(*sizes, IN) for sizes in SIZES))
+    run, first = opened(done.path), tree_leaves(model.init_state(3))
+    whole = run(x, *first)
+    torch.testing.assert_close(whole, tree_leaves(model(x)), rtol=1e-4, atol=1e-4)
+    assert_equal_to_a_millionth(in_pieces(run, [x[:4], x[4:5], x[5:]], first), whole)
+    step = kreiss.export(model, tmp_path / f"step{done.path.suffix}", to=to, step=True)
+    assert step.state == done.state
+    assert_equal_to_a_millionth(in_pieces(opened(step.path), list(x), first), whole)
+    if to == "onnx":
+        assert operators(onnx.load(step.path).graph) <= set(PLAIN_OPERATORS.split())
     assert model.training  # the model itself is as it was
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_comparisons_find_the_kth_largest_score_also_among_equal_ones():
+    scores = torch.randint(-3, 3, (50, 12)).float()
+    for top in (1, 5, 12):
+        exactly(_bar_by_comparison(scores, top), _bar(scores, top))
 
 
 @named_formats(("nnrnn", "onnx"), ("lstm", "torch"), names=["nnrnn", "lstm", "gru"])
@@ -390,9 +441,8 @@ def test_a_whole_network_is_exported(name, to, tmp_path):
 def test_symbols_are_exported_as_integers_by_a_layer_or_through_an_embedding(to, tmp_path):
     symbols = [torch.randint(IN, sizes) for sizes in SIZES]
     layer = moved(kreiss.NNRNN(IN, HIDDEN))
-    assert_file_equals(
-        kreiss.export(layer, tmp_path / FORMATS[to], to=to, symbols=True, verify=True).path, layer, *symbols
-    )
+    path = kreiss.export(layer, tmp_path / FORMATS[to], to=to, symbols=True, verify=True).path
+    assert_file_equals(path, layer, *symbols, state=True)
     model = moved(Reader(kreiss.LSTM(5, HIDDEN), nn.Embedding(IN, 5)))
     assert_file_equals(kreiss.export(model, tmp_path / FORMATS[to], to=to, verify=True).path, model, *symbols)
 
@@ -413,7 +463,8 @@ def test_constrained_matrices_of_torchs_own_modules_are_exported_and_stay_constr
     assert torch.nn.utils.parametrize.is_parametrized(model[0], "weight_hh_l0")
     reader = Reader(kreiss.NNRNN(IN, HIDDEN))
     reader.readout = kreiss.constrain(nn.Linear(HIDDEN, HIDDEN), "weight", kreiss.Schur(HIDDEN))
-    assert_file_equals(kreiss.export(reader, tmp_path / "model.onnx", verify=True).path, reader, torch.randn(5, 2, IN))
+    path = kreiss.export(reader, tmp_path / "model.pt2", to="torch", verify=True).path
+    assert_file_equals(path, reader, torch.randn(5, 2, IN))
     assert torch.nn.utils.parametrize.is_parametrized(reader.readout, "weight")
 
 
@@ -434,47 +485,111 @@ def test_a_scan_computes_the_projection_of_an_lstm():
     exactly(Scanned(layer)(x), layer(x))
 
 
-def test_the_onnx_file_names_its_input_and_both_open_dimensions(tmp_path):
-    for batch_first, names in ((False, ["time", "batch", IN]), (True, ["batch", "time", IN])):
-        path = kreiss.export(kreiss.RNN(IN, HIDDEN, batch_first=batch_first), tmp_path / "model.onnx").path
-        (given,) = onnxruntime.InferenceSession(path).get_inputs()
-        assert (given.name, given.shape) == ("input", names)
+def test_an_onnx_file_names_its_inputs_and_outputs_and_their_open_dimensions(tmp_path):
+    layer = kreiss.LSTM(IN, HIDDEN, batch_first=True)
+    path = kreiss.export(layer, tmp_path / "model.onnx", metadata={"unit": "millivolt"}).path
+    session = onnxruntime.InferenceSession(path)
+    state = [1, "batch", HIDDEN]
+    assert {place.name: place.shape for place in session.get_inputs()} == {
+        "input": ["batch", "time", IN], "state_h": state, "state_c": state,
+    }  # fmt: skip
+    assert {place.name: place.shape for place in session.get_outputs()} == {
+        "output": ["batch", "time", HIDDEN], "next_state_h": state, "next_state_c": state,
+    }  # fmt: skip
+    said = session.get_modelmeta().custom_metadata_map
+    assert said["unit"] == "millivolt"
+    assert [part["name"] for part in json.loads(said["kreiss.state"])] == ["state_h", "state_c"]
+    assert b".py" not in path.read_bytes()  # no stack traces of this machine
 
 
-@named_formats(("relrnn", "onnx"), ("lstm", "torch"), names=["nnrnn", "lstm", *MEMORY])
+@pytest.mark.parametrize("name", ["nnrnn", "lstm", *MEMORY])
+def test_the_description_of_a_state_is_enough_to_start_from(name):
+    layer = VARIANTS[name](IN, HIDDEN, 2)
+    form = state_form(layer, None, step=False)
+    made = []
+    for part in json.loads(described(form.parts, {})["kreiss.state"]):
+        sizes = {"batch": 3, "memory": part.get("memory")}
+        shape = [sizes.get(size, size) for size in part["shape"]]
+        made.append(np.full(shape, float(part["initial"]), part["dtype"]))
+    for array, tensor in zip(made, tree_leaves(layer.init_state(3)), strict=True):
+        assert array.dtype == tensor.numpy().dtype
+        np.testing.assert_array_equal(array, tensor.numpy())
+
+
+class Learned(kreiss.RNN):
+    """A layer whose first state is not one number."""
+
+    def init_state(self, batch_size: int | None = None) -> torch.Tensor:
+        return torch.arange(4.0).expand(1, batch_size, 4).clone()
+
+
+def test_a_first_state_of_different_numbers_is_described_in_full():
+    (part,) = state_form(Learned(IN, 4), None, step=False).parts
+    assert part.described()["initial"] == [[0.0, 1.0, 2.0, 3.0]]
+    assert str(part) == "state [1, batch, 4] starts as the metadata say"
+
+
 @torch.no_grad()
-def test_a_file_with_a_state_runs_a_sequence_in_chunks(name, to, tmp_path):
-    model, x = moved(VARIANTS[name](IN, HIDDEN)), torch.randn(11, 3, IN)
-    if name.startswith(("mem", "sab")):
-        said = r"must keep its size to be exported; got (Mem\w+|SAB), whose memory grows"
-        with pytest.raises(InputError, match=said):
-            kreiss.export(model, tmp_path / FORMATS[to], to=to, state=True)
-        return
-    path = kreiss.export(model, tmp_path / FORMATS[to], to=to, state=True, verify=True).path
-    if to == "onnx" and name == "relrnn":
-        session, parts = onnxruntime.InferenceSession(path), model.init_state(1)._fields
-        assert [given.name for given in session.get_inputs()] == ["input", *(f"state.{part}" for part in parts)]
-        assert [made.name for made in session.get_outputs()] == ["output", *(f"next_state.{part}" for part in parts)]
-        assert session.get_inputs()[3].shape == [1, "batch", 2, HIDDEN]
-    state, outs = torch.utils._pytree.tree_leaves(model.init_state(3)), []
-    for chunk in (x[:4], x[4:5], x[5:]):
-        out, *state = run_file(path, chunk, *state)
-        outs.append(out)
-    whole, last = model(x)
-    torch.testing.assert_close(torch.cat(outs), whole, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(state, torch.utils._pytree.tree_leaves(last), rtol=1e-4, atol=1e-4)
+def test_a_network_with_embedding_and_one_answer_streams_in_steps(tmp_path):
+    layer = kreiss.GRU(5, HIDDEN, 2)
+    model = moved(RecurrentNetwork(layer, 2, symbols=IN, embedding=5, answers="last"))
+    x, state = torch.randint(IN, (6, 3)), tree_leaves(model.init_state(3))
+    run = opened(kreiss.export(model, tmp_path / "model.onnx", step=True, verify=True).path)
+    for t, x_t in enumerate(x):
+        out, *state = run(x_t, *state)
+        assert_equal_to_a_millionth([out], [model(x[: t + 1])[0]])
 
 
-def test_a_module_without_init_state_has_no_state_to_export(tmp_path):
-    with pytest.raises(InputError, match=r"must have init_state, .*; got Reader\. Leave `state` out"):
-        kreiss.export(Reader(kreiss.RNN(IN, HIDDEN)), tmp_path / "model.onnx", state=True)
+class Images(nn.Module):
+    """A network that normalises over the whole sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.layer = ContextNorm(()), kreiss.RNN(IN, HIDDEN)
+        self.init_state = self.layer.init_state
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        (Reader(kreiss.RNN(IN, HIDDEN)), {"state": True}, r"step by step .*; got Reader, which has no init_state"),
+        (kreiss.RNN(IN, HIDDEN, bidirectional=True), {"step": True}, "whose backward direction needs the whole seq"),
+        (Images(), {"state": True}, "which normalises images over the whole sequence. Leave `state` and `step` out"),
+        (kreiss.RNN(IN, HIDDEN), {"step": True, "state": False}, "a step must take and return a state; got step=True"),
+    ],
+    ids=["no state", "two directions", "normalised", "contradiction"],
+)
+def test_what_has_no_state_is_refused_where_one_is_asked_for(model, options, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        kreiss.export(model, tmp_path / "model.onnx", example=torch.randn(2, 2, IN), **options)
+
+
+@torch.no_grad()
+def test_weights_become_integers_and_the_error_is_that_of_the_outputs(tmp_path):
+    model, x = kreiss.LSTM(IN, 32), torch.randn(9, 2, IN)
+    whole = kreiss.export(model, tmp_path / "whole.onnx").path
+    done = kreiss.export(model, tmp_path / "model.onnx", int8=True, example=x, metadata={"unit": "millivolt"})
+    file = onnx.load(done.path)
+    matrices = [tensor for tensor in file.graph.initializer if len(tensor.dims) == 2]
+    assert sorted(tuple(tensor.dims) for tensor in matrices) == [(IN, 4 * 32), (32, 4 * 32)]
+    assert {tensor.data_type for tensor in matrices} == {onnx.TensorProto.INT8}
+    assert "Scan" in operators(file.graph)
+    assert {entry.key for entry in file.metadata_props} == {"kreiss.state", "kreiss.version", "unit"}
+    first = tree_leaves(model.init_state(2))
+    found, expected = (run_file(path, x, *first)[0] for path in (done.path, whole))
+    assert done.int8.largest == pytest.approx(float((found - expected).abs().max()))
+    assert done.int8.relative == pytest.approx(float((found - expected).norm() / expected.norm()))
+    assert 0 < done.int8.largest < 0.01
+    assert done.int8.bytes == done.path.stat().st_size < whole.stat().st_size == done.int8.float_bytes
+    assert "on the given inputs outputs differ from float by at most" in str(done)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "whole.onnx"]
 
 
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
     path = tmp_path / "model.pt2"
     honest = VARIANTS["nnrnn"](IN, HIDDEN)
     # the module; the package's attribute of that name is the function
-    monkeypatch.setattr(sys.modules["kreiss.networks.export"], "_plain", lambda model: moved(model.freeze()))
+    monkeypatch.setattr(sys.modules["kreiss.networks.export"], "plain", lambda model: moved(model.freeze()))
     with pytest.raises(InputError, match=r"must compute what the model does; got a difference of .* beyond"):
         kreiss.export(honest, path, to="torch", verify=True)
     assert list(tmp_path.iterdir()) == []
@@ -486,10 +601,11 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
         (kreiss.RNN(IN, HIDDEN), "missing/model.onnx", {}, "the folder of `path` must exist"),
         (kreiss.RNN(IN, HIDDEN), "model.pt", {"to": "torch"}, r"`path` must end in '\.pt2' for to='torch'"),
         (kreiss.RNN(IN, HIDDEN), "model.onnx", {"to": "onx"}, "unknown format 'onx'. Did you mean 'onnx'"),
+        (kreiss.RNN(IN, HIDDEN), "model.pt2", {"to": "torch", "int8": True}, "`int8` must be used with to='onnx'"),
         (nn.Linear(IN, 2), "model.onnx", {}, "`model` must contain a recurrent layer; got Linear without one"),
         (nn.Linear(IN, 2), "model.onnx", {"example": torch.zeros(3)}, "`example` must be a batch of sequences"),
     ],
-    ids=["folder", "suffix", "format", "no layer", "example"],
+    ids=["folder", "suffix", "format", "int8", "no layer", "example"],
 )
 def test_what_cannot_be_exported_is_refused_with_a_sentence(model, name, options, said, tmp_path):
     with pytest.raises(InputError, match=said):
@@ -515,13 +631,14 @@ def _saved(monkeypatch):
 def test_the_command_writes_next_to_its_source_and_prints_the_largest_difference(tmp_path, capsys):
     source = tmp_path / "net.safetensors"
     source.touch()
-    assert cli.export(str(source), verify=True) == 0
+    assert export_command(str(source), verify=True) == 0
     assert (tmp_path / "net.onnx").exists()
     said = capsys.readouterr().out
     assert "net.onnx; largest difference from the model " in said
     assert "33×4" in said
-    assert export_saved(str(tmp_path), to="torch").path == tmp_path / "model.pt2"  # a run folder
-    assert export_saved(str(source), tmp_path / "other.onnx", symbols=True).path.exists()
+    assert f"state [1, batch, {HIDDEN}] starts 0" in said
+    assert export_saved(str(tmp_path), to="torch", step=True).path == tmp_path / "model-step.pt2"  # a run folder
+    assert export_saved(str(source), tmp_path / "other.onnx", symbols=True, state=False).path.exists()
     assert run_file(tmp_path / "other.onnx", torch.randint(IN, (4, 2)))[0].shape == (4, 2, HIDDEN)
 
 

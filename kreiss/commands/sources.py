@@ -161,6 +161,18 @@ def _history(folder: Path) -> Iterator[Finding]:
     return run_findings(read_records(folder), read_spectra(folder), without, metric)
 
 
+def held_out_inputs(path: Path) -> Any:
+    """Validation inputs (T, B, …) of a run's task; None for a saved model, and where the data are not there."""
+    folder = _run_of(path)
+    if folder is None:
+        return None
+    try:
+        inputs = next(iter(_task_of(folder).held_out("valid", SEQUENCES))).inputs
+    except (ValueError, OSError, RunError):
+        return None
+    return inputs.expanded() if hasattr(inputs, "expanded") else inputs  # of images
+
+
 def drive_of(network: Any, path: Path) -> tuple[Any, str]:
     """Held-out sequences of a run's task with its loss, or episodes in its world, and a remark; or None and why."""
     from kreiss.analysis.network.dynamics import holds_layer

@@ -64,7 +64,7 @@ class Scanned(nn.Module):
     def forward(self, input: Tensor, hx: Tensor | State | None = None) -> tuple[Tensor, Tensor | State]:
         """Output and last state, in the shapes of the layer itself."""
         layer, x = self.layer, input.transpose(0, 1) if self.batch_first else input
-        first = self._initial(x) if hx is None else (hx,) if isinstance(hx, Tensor) else hx
+        first = self._zeros(x, x.shape[1]) if hx is None else (hx,) if isinstance(hx, Tensor) else hx
         last: list[State] = []
         for k in range(layer.num_layers):
             outs = []
@@ -76,12 +76,17 @@ class Scanned(nn.Module):
         h_n = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
         return (x.transpose(0, 1) if self.batch_first else x), h_n if layer.mode == "LSTM" else h_n[0]
 
-    def _initial(self, x: Tensor) -> State:
+    def init_state(self, batch_size: int) -> Tensor | State:
+        """The zero state for `batch_size` sequences."""
+        zeros = self._zeros(next(self.parameters()), batch_size)
+        return zeros if len(zeros) > 1 else zeros[0]
+
+    def _zeros(self, like: Tensor, batch: int) -> State:
         layer = self.layer
         cells, sizes = layer.num_layers * (1 + layer.bidirectional), [layer.proj_size or layer.hidden_size]
         if layer.mode == "LSTM":
             sizes.append(layer.hidden_size)
-        return tuple(x.new_zeros(cells, x.shape[1], size) for size in sizes)
+        return tuple(like.new_zeros(cells, batch, size) for size in sizes)
 
     def _run(self, suffix: str, x: Tensor, state: State) -> tuple[Tensor, State]:
         layer = self.layer

@@ -3,6 +3,7 @@
 A step is a function `step(x_t, state) -> (out_t, state)`. `unroll` runs it over a sequence: as a loop, which
 supports every feature of autograd, or, under torch.export, as a torch `scan`, which is traced once for any length and
 keeps time and batch dynamic (ONNX: Scan). A scan is for inference only: its second derivatives are wrong in torch 2.13.
+A sequence that is known to have one step is exported as that step.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def unroll(
     Returns:
         Outputs of all steps in time order (T, …), and the last state.
     """
-    if torch.compiler.is_exporting():
+    if torch.compiler.is_exporting() and not is_one_step(inputs):
         return _scan(step, inputs, state, reverse)
     # not x[t], whose backward pass allocates a zero tensor of the full length at every step
     slices = inputs.unbind(0) if isinstance(inputs, Tensor) else list(zip(*(x.unbind(0) for x in inputs), strict=True))
@@ -49,6 +50,14 @@ def unroll(
         outputs[t], new = step(slices[t], state)
         state = new if lengths is None else _held(t < lengths, new, state, batch_dim)
     return _stacked(outputs), state
+
+
+def is_one_step(inputs: Tensor | tuple[Tensor, ...]) -> bool:
+    """Whether the graph being exported is for one step; a dynamic length is not taken for one and not fixed."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    first = inputs if isinstance(inputs, Tensor) else inputs[0]
+    return statically_known_true(first.shape[0] == 1)
 
 
 def _scan(step: Step, inputs: Tensor | tuple[Tensor, ...], state: Any, reverse: bool) -> tuple[Any, Any]:
@@ -61,7 +70,8 @@ def _scan(step: Step, inputs: Tensor | tuple[Tensor, ...], state: Any, reverse: 
         out, new = step(x, tree_unflatten(leaves, form))
         return tuple(tree_leaves(new)), tree_map(torch.clone, out)  # an output must not share memory with the state
 
-    last, outputs = scan(advance, tuple(leaves), inputs, dim=0, reverse=reverse)
+    first = tuple(leaf.clone() for leaf in leaves)  # tracing a view of the states of all layers may fail
+    last, outputs = scan(advance, first, inputs, dim=0, reverse=reverse)
     return outputs, tree_unflatten(last, form)
 
 

@@ -10,6 +10,7 @@ from 1, h_t is stored at the multiples of `every`, and at those of `truncate` h 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +21,10 @@ from kreiss import derivatives
 from kreiss.recurrence.lstm import cell
 from kreiss.recurrence.memory.parts import STEP
 from kreiss.recurrence.memory.reference import Reads
-from kreiss.recurrence.unroll import Step, settled, unroll
+from kreiss.recurrence.unroll import Step, is_one_step, settled, unroll
 
 EPSILON = 1e-7
+Bar = Callable[[Tensor, int], Tensor]  # scores (B, M), k → the k-th largest (B, 1)
 
 
 class Schedule(NamedTuple):
@@ -82,7 +84,8 @@ def run(
     slots = -(-steps // schedule.every) + (schedule.top if torch.compiler.is_exporting() else 0)  # one graph for all
     n, roomy = state.h.shape[-1], _with_room(state, slots)
     first = *roomy, roomy.memory.tanh() @ score[n:]  # a plain tuple: torch's scan takes no other
-    outputs, carry = unroll(_step(matrix.to(u.dtype), score, schedule, keep), u, first, lengths=lengths)
+    bar = _bar_by_comparison if torch.compiler.is_exporting() and is_one_step(u) else _bar
+    outputs, carry = unroll(_step(matrix.to(u.dtype), score, schedule, keep, bar), u, first, lengths=lengths)
     last, (out, read, *reads) = SparseState(*carry[:-1]), outputs
     out = settled(out, state.h, last.h, lengths, reverse=False)
     used = None if seen is None else schedule.memories(state.memory.shape[1], seen, steps)
@@ -95,12 +98,16 @@ def _with_room(state: SparseState, slots: int) -> SparseState:
 
 def _trimmed(state: SparseState, used: int | None) -> SparseState:
     """Without slots behind the first `used`, and those that no sequence uses, where their number can be read."""
-    if derivatives.ordinary() and not state.times.is_meta and state.times.shape[0] > 0:
+    if torch.compiler.is_exporting():
+        if used is None:  # read from the tensor whenever the graph runs
+            used = (state.times >= 0).sum(-1).amax(0).item()  # type: ignore[assignment]
+            torch._check(used <= state.times.shape[1])  # type: ignore[operator]
+    elif derivatives.ordinary() and not state.times.is_meta and state.times.shape[0] > 0:
         used = int((state.times >= 0).sum(-1).max())
     return state._replace(memory=state.memory[:, :used], times=state.times[:, :used])
 
 
-def _step(matrix: Tensor, score: Tensor, schedule: Schedule, keep: bool) -> Step:
+def _step(matrix: Tensor, score: Tensor, schedule: Schedule, keep: bool, bar: Bar) -> Step:
     n, transposed = matrix.shape[1], matrix.mT
 
     def step(u: Tensor, carry: tuple[Tensor, ...]) -> tuple[Any, tuple[Tensor, ...]]:
@@ -109,7 +116,7 @@ def _step(matrix: Tensor, score: Tensor, schedule: Schedule, keep: bool) -> Step
         cut = (steps % schedule.truncate == 0).unsqueeze(-1)
         h, c = (torch.where(cut, part.detach(), part) for part in (state.h, state.c))
         made, c = cell(u + h @ transposed, c)
-        weight = attention(made.tanh() @ score[:n], second, state.times >= 0, schedule.top)
+        weight = attention(made.tanh() @ score[:n], second, state.times >= 0, schedule.top, bar)
         read = (weight.unsqueeze(-2) @ state.memory).squeeze(-2)
         h = made + read
         where = _free(state.times) & (steps % schedule.every == 0).unsqueeze(-1)
@@ -129,14 +136,25 @@ def _free(times: Tensor) -> Tensor:
     return slots == last + 1
 
 
-def attention(first: Tensor, second: Tensor, valid: Tensor, top: int) -> Tensor:
+def _bar(values: Tensor, top: int) -> Tensor:
+    """The top-th largest (B, 1)."""
+    return values.topk(top, -1).values[..., -1:]
+
+
+def _bar_by_comparison(values: Tensor, top: int) -> Tensor:
+    """The same by element-wise operations: the smallest of those that fewer than `top` exceed."""
+    above = (values.unsqueeze(-2) > values.unsqueeze(-1)).sum(-1)
+    return torch.where(above < top, values, torch.finfo(values.dtype).max).amin(-1, keepdim=True)
+
+
+def attention(first: Tensor, second: Tensor, valid: Tensor, top: int, bar_of: Bar = _bar) -> Tensor:
     """a (B, M) from the two terms of the scores, (B,) and (B, M)."""
     raw = (first.unsqueeze(-1) + second) * valid
     if second.shape[-1] <= top:
         return raw
     lowest = torch.finfo(second.dtype).min
     many = valid.sum(-1, keepdim=True) > top
-    bar = torch.where(valid, second, lowest).topk(top, -1).values[..., -1:]
+    bar = bar_of(torch.where(valid, second, lowest), top)
     bar = torch.where(many, bar, 0.0)  # where there are few it may be `lowest`, and overflow
     above = (second - bar - EPSILON).relu() * valid
     return torch.where(many, above / (above.sum(-1, keepdim=True) + EPSILON), raw)
