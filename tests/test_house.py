@@ -53,7 +53,7 @@ ARROWS = {
     | {"linalg", "layers", "contracts", "networks", "optim", "storage", "tasks", "experiments", "rl"},
     "studies": SETTINGS | {"experiments", "layers", "networks", "storage", "tasks", "training"},
     "report": SETTINGS
-    | {"analysis", "catalogue", "experiments", "networks", "storage", "studies", "tasks", "training"},
+    | {"analysis", "catalogue", "experiments", "networks", "rl", "storage", "studies", "tasks", "training"},
     "commands": SETTINGS
     | {
         "analysis",

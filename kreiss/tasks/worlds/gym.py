@@ -99,7 +99,13 @@ class Gyms(Environments):
         return Outcome(np.stack(observations), np.array(rewards, float), np.array(ended), np.array(truncated))
 
     def picture(self, index: int) -> Array:
-        return np.asarray(self._tried(index, lambda made, _: made.render(), 0), np.uint8)
+        try:
+            return np.asarray(self.made[index].render(), np.uint8)
+        except Exception as error:  # the user's code may raise anything
+            raise RunError(
+                f"an environment must draw itself without errors; got {type(error).__name__} from {self.world.env}: "
+                f"{error}. Mend it, or install what it needs."
+            ) from error
 
     def _reset(self, made: Any, seed: int) -> Array:
         return self.world.flat(made.reset(seed=seed)[0])
