@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,8 +10,8 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from kreiss.commands import analyze, data, experiments, listing, resume, runs
-from kreiss.commands.words import Positive, new_folder
+from kreiss.commands import analyze, data, doctor, experiments, listing, resume, runs
+from kreiss.commands.words import COMMON, Flag, Positive, new_folder
 from kreiss.errors import InputError, in_bytes
 from kreiss.version import __version__
 
@@ -18,6 +19,7 @@ app = cyclopts.App(
     name="kreiss",
     version=__version__,
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
+    default_parameter=Parameter(negative=()),  # neither --no-names nor --empty-names
 )
 
 TRAIN = """Train a network on a task and test its best checkpoint once.
@@ -30,12 +32,15 @@ resumes a run that was interrupted or killed. With `torchrun --nproc-per-node 2 
 processes share each batch.
 """
 
-app.command("kreiss.commands.train:train", name="train", help=TRAIN)  # imported when called: its flags are the settings
+app.command(  # imported when called: its flags are the settings
+    "kreiss.commands.train:train", name="train", help=TRAIN, group_parameters=COMMON
+)
 app.command(resume.resume)
 app.command(resume.evaluate, name="eval")
 app.command(experiments.reproduce)
 app.command(experiments.report)
 app.command(experiments.sweep)
+app.command(doctor.doctor)
 app.command(listing.app)
 app.command(listing.show)
 app.command(runs.app)
@@ -81,7 +86,7 @@ def demo(
 @app.command
 def bench(
     *,
-    quick: bool = False,
+    quick: Flag = False,
     work: list[Literal["copy", "psMNIST", "PTB", "streaming"]] | None = None,
     json: Path | None = None,
     plot: Path | None = None,
@@ -118,8 +123,8 @@ def export(
     /,
     *,
     to: Literal["onnx", "torch"] = "onnx",
-    verify: bool = False,
-    symbols: bool = False,
+    verify: Flag = False,
+    symbols: Flag = False,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> int:
     """Export a trained run or a saved model to one file for inference, with dynamic time and batch.
@@ -143,18 +148,6 @@ def export(
     from kreiss.networks.export import export_saved
 
     print(export_saved(source, output, to=to, verify=verify, symbols=symbols))
-    return 0
-
-
-@app.command
-def doctor() -> int:
-    """Report installed versions and whether the compiled kernel runs."""
-    import torch
-
-    from kreiss.recurrence import library
-
-    print(f"kreiss {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}")
-    print(library.status())
     return 0
 
 
@@ -183,7 +176,13 @@ def cite(model: str) -> int:
 def main() -> None:
     """Run the command line; exit code 0 success, 1 failure, 2 usage error, 3 missing package, 130 interrupted."""
     try:
-        sys.exit(app(sys.argv[1:]))
+        try:
+            sys.exit(app(sys.argv[1:]))
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe can be answered
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Changes, Flag, Positive
+from kreiss.commands.words import Changes, Flag, Positive, RareFolder, RareText
 from kreiss.errors import InputError, MissingExtra, RunError, check_name
 
 
@@ -18,10 +18,10 @@ def reproduce(
     only: list[str] | None = None,
     seeds: Positive | None = None,
     jobs: Positive = 1,
-    ray: str | None = None,
+    ray: RareText = None,
     again: Flag = False,
-    results: Path = Path("results/experiments"),
-    runs: Path = Path("runs/experiments"),
+    results: RareFolder = Path("results/experiments"),
+    runs: RareFolder = Path("runs/experiments"),
 ) -> int:
     """Run what is missing of a table or figure; interrupted and killed runs are resumed.
 
@@ -82,8 +82,8 @@ def report(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     markdown: Flag = False,
     fill: list[Path] | None = None,
-    results: Path = Path("results/experiments"),
-    runs: Path = Path("runs/experiments"),
+    results: RareFolder = Path("results/experiments"),
+    runs: RareFolder = Path("runs/experiments"),
 ) -> int:
     """Compare results with those of the papers: one HTML file, Markdown tables, or tables inside a page.
 
@@ -168,7 +168,7 @@ def sweep(
     grid: str = "nnrnn",
     trials: Positive = 30,
     workers: Positive = 1,
-    ray: str | None = None,
+    ray: RareText = None,
 ) -> int:
     """Search the settings of a row of an experiment (extra `sweep`); rerun the command to resume.
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any, get_args, get_origin
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Flag, Words, display, exit_code, new_folder, only_task
+from kreiss.commands.words import ADVANCED, COMMON, Flag, Words, display, exit_code, new_folder, only_task, remember
 from kreiss.settings import SECTIONS, SHORT, Config, RecurrentSettings
+
+USUAL = ("model", "hidden", "layers", "lr", "clip_norm", "steps", "epochs", "batch", "eval_every", "device", "seed")
 
 
 def train(
@@ -19,6 +21,7 @@ def train(
     config: Path | None = None,
     out: Path | None = None,
     resume: Path | None = None,
+    verbose: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
     **settings: Any,
@@ -37,6 +40,8 @@ def train(
         Folder of the run; by default a new one in runs/.
     resume
         Folder of a run to resume, instead of a task.
+    verbose
+        Print every setting, not only those that differ from their defaults.
     quiet
         Print nothing.
     json
@@ -49,7 +54,7 @@ def train(
 
     named, dotted = configuration.words(words)
     chosen = {**{name: value for name, value in settings.items() if value is not None}, **dotted}
-    show = display(quiet, json)
+    show = display(quiet, json, verbose)
     if resume is not None:
         return exit_code(fitting.resume(resume, chosen, show=show))
     sources = [preset_named(preset, chosen)] if preset else []
@@ -57,6 +62,8 @@ def train(
     resolved = configuration.resolved(*sources, only_task(named), chosen)
     task = make_task(resolved)
     folder = out or new_folder(resolved.task.name, resolved.model.name)
+    if out is not None:
+        remember(out)
     return exit_code(fitting.run(resolved, folder, make_network(resolved, task), task, show=show))
 
 
@@ -81,7 +88,9 @@ def _flag(name: str, field: Any) -> inspect.Parameter:
     default = field.default if field.default not in (None, ()) else None
     text = f"{field.description[0].upper()}{field.description[1:]}."
     help = text if default is None else f"{text} Default: {default}."
-    kind: Any = Annotated[_plain(field.annotation) | None, Parameter(help=help, negative=())]
+    kind: Any = Annotated[
+        _plain(field.annotation) | None, Parameter(help=help, group=COMMON if name in USUAL else ADVANCED)
+    ]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 

@@ -257,6 +257,24 @@ def written(config: Config) -> str:
     return yaml.safe_dump(plain(config), sort_keys=False)
 
 
+def changed(config: Config) -> dict[str, Any]:
+    """Settings that differ from their defaults, by dotted name."""
+    own: dict[str, dict[str, Option]] = {
+        "task": options_of(TASKS[config.task.name]) if config.task.name in TASKS else {},
+        "model": NETWORKS[config.model.name].options(config.model.name) if config.model.name in NETWORKS else {},
+    }
+    defaults: dict[str, Any] = {name: field.default for name, field in Config.model_fields.items()}
+    for section in SECTIONS:
+        fields = type(getattr(config, section)).model_fields
+        defaults |= {f"{section}.{name}": option.default for name, option in own.get(section, {}).items()}
+        defaults |= {f"{section}.{name}": field.default for name, field in fields.items()}
+    return {
+        name: value
+        for name, value in dotted(plain(config)).items()
+        if name not in defaults or value != json.loads(json.dumps(defaults[name], default=str))
+    }
+
+
 def up_to_date(recorded: dict[str, Any]) -> dict[str, Any]:
     """Settings that an earlier version recorded, under their current names."""
     return _renamed(recorded, FORMER)
