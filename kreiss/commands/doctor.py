@@ -11,16 +11,17 @@ def doctor() -> int:
     """Report versions, extras, kernel, threads and data: what works here, and what a missing part needs."""
     import torch
 
+    from kreiss.bench.run import machine
     from kreiss.commands.words import print_table
-    from kreiss.recurrence import library
     from kreiss.tasks.sources.data import listed
     from kreiss.version import __version__
 
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy"))
-    print(f"kreiss {__version__}, Python {platform.python_version()}, torch {torch.__version__}, {versions}")
-    print(library.status())
-    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] or ["cpu only"]
-    print(f"threads: {torch.get_num_threads()}; devices: {', '.join(devices)}")
+    here = machine()
+    others = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "scipy", "safetensors"))
+    print(f"kreiss {__version__}, Python {platform.python_version()}, torch {torch.__version__}, {others}")
+    print(here["kernel"])
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] or ["no GPU"]
+    print(f"threads: {here['threads']} on {here['cores']} cores ({here['processor']}); {', '.join(devices)}")
     print()
     print_table(("extra", "installed", "to install"), [_extra(name, needs) for name, needs in extras().items()])
     print()
