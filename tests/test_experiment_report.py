@@ -256,7 +256,7 @@ def test_the_page_is_one_file_that_needs_nothing_else(tmp_path):
 def test_curves_come_first_and_the_best_of_what_did_not_fail_is_bold(tmp_path):
     known = runs_of(TABLE, "nnrnn-150", "paper", [1.5, 1.6], "bpc")
     known |= runs_of(TABLE, "rnn-150", "paper", [1.2, None], "bpc")  # better, but one of its runs failed
-    known |= runs_of(TABLE, "exprnn-units-150", "paper", [1.7], "bpc")
+    known |= runs_of(TABLE, "exprnn-150", "paper", [1.7], "bpc")
     text = experiments.write([compare(TABLE, "paper", known)], tmp_path / "r.html", tmp_path).read_text()
     assert text.index("<figure") < text.index("<table")
     assert re.findall("<strong>(.*?)</strong>", text) == ["1.55 ± 0.05"]

@@ -34,7 +34,7 @@ def extras() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for requirement in metadata.requires("kreiss") or []:
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
-        if extra and extra[1] not in ("test", "lint", "docs"):
+        if extra and extra[1] not in ("test", "lint", "docs", "wheel"):
             found.setdefault(extra[1], []).append(re.split(r"[\s<>=!~;\[]", requirement, maxsplit=1)[0])
     return found
 
