@@ -294,3 +294,18 @@ def test_what_is_left_out_of_a_large_network_is_said(monkeypatch):
     found = list(network_findings.network_findings(kreiss.RNN(2, 4), "gradients"))
     assert [finding.key for finding in found] == ["gradients"]
     assert "were left out" in found[0].sentence
+
+
+def test_the_spectrum_through_training_moves(run, tmp_path, does):
+    from PIL import Image
+
+    code, said, _ = does("figure", "training/spectrum", f"NNRNN={run}", "-o", tmp_path)
+    assert code == 0
+    assert said.splitlines()[-1] == str(tmp_path / "training-spectrum.gif")
+    with Image.open(tmp_path / "training-spectrum.gif") as animation:
+        assert animation.n_frames == 4  # updates 0, 2, 4 and 6
+    lstm = tmp_path / "lstm"
+    kreiss.fit("lstm", "copy", {"hidden": 4, "steps": 2, "task.delay": 3}, out=lstm, show="quiet")
+    code, _, complained = does("figure", "training/spectrum", f"LSTM={lstm}", "-o", tmp_path)
+    assert code == 2
+    assert "runs must have recorded their spectra at the same updates" in complained

@@ -243,6 +243,25 @@ def test_the_version_is_the_installed_one():
     assert kreiss.__version__ == importlib.metadata.version("kreiss")
 
 
+# ---------------------------------------------------------------- the docs
+
+
+@pytest.mark.parametrize("cls", [kreiss.Schur, kreiss.NNRNN, kreiss.relational.CoRelNet])
+def test_a_class_that_records_its_arguments_shows_those_of_its_constructor(cls):
+    _, *own = inspect.signature(cls.__init__).parameters
+    assert list(inspect.signature(cls).parameters) == own
+
+
+def test_the_gallery_has_every_figure_with_its_command():
+    from kreiss.report.figures import FIGURES
+
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    assert [name for name in FIGURES if f"kreiss figure {name}" not in text] == []
+    shown = re.findall(r"\]\((figures/[^)]+)\)", text)
+    assert shown
+    assert [name for name in shown if not (ROOT / "docs" / name).exists()] == []
+
+
 # ---------------------------------------------------------------- the README
 
 

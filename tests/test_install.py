@@ -45,7 +45,8 @@ def test_a_wheel_runs_its_kernel_in_an_empty_environment_without_a_compiler(tmp_
     (wheel,) = tmp_path.glob("kreiss-*-py3-none-*.whl")
     python = empty_environment(tmp_path / "empty")
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it may name this tree
+    subprocess.run(install, check=True, capture_output=True, timeout=300, env=outside, cwd=tmp_path)
     alone = {"PATH": str(python.parent), "HOME": str(tmp_path)}
     look = f"import importlib.util\nassert not any(map(importlib.util.find_spec, {SPARED}))\n"
     done = subprocess.run(

@@ -101,7 +101,8 @@ def report(
         Print Markdown tables instead.
     fill
         Rewrite the tables of these pages, each between `<!-- kreiss report 001/table1 laptop -->` and
-        `<!-- end of report -->`; `summary` gives one table of all experiments, `of nnrnn` one of all runs of a model.
+        `<!-- end of report -->`; `summary` gives one table of all experiments, `of nnrnn` one of all runs of a model,
+        `headline` the numbers of the README's first screen.
     results
         Folder of results.
     runs
@@ -127,13 +128,15 @@ def report(
 
 
 def between_marks(words: Any, known: dict[str, Any]) -> str:
-    """The table for the words of a marker: `summary`, `of` and models, or an experiment and a scale."""
+    """What stands at a marker: `headline`, `summary`, `of` and models, or an experiment and a scale."""
     from kreiss.experiments import experiment
     from kreiss.report.comparison import compare
-    from kreiss.report.summary import of_models, summary
+    from kreiss.report.summary import headline, of_models, summary
     from kreiss.report.tables import table
 
     name, *rest = words
+    if name == "headline":
+        return headline(known)
     if name == "summary":
         return summary(known)
     return of_models(rest, known) if name == "of" else table(compare(experiment(name), (*rest, "laptop")[0], known))
