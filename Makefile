@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: run test slow lint docs bench sanitize clean
+.PHONY: run test slow lint docs bench wheel sanitize clean
 .DEFAULT_GOAL := run
 
 $(BIN)/python:
@@ -15,7 +15,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml setup.py constraints.txt $(wildcard 
 	touch $@
 
 # One stamp per extra, so that each command installs what it needs and nothing else.
-$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.plots: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.plots $(VENV)/.wheel: $(VENV)/.%: $(VENV)/.core
 	$(PIP) --editable '.[$*]'
 	touch $@
 
@@ -38,6 +38,11 @@ docs: $(VENV)/.docs  ## build the documentation into docs/_build
 
 bench: $(VENV)/.core  ## speed on this machine, against torch's own layers
 	$(BIN)/kreiss bench
+
+wheel: $(VENV)/.wheel  ## a wheel with the kernel for this platform in dist/, as manylinux where auditwheel allows it
+	rm -rf build/wheel
+	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl || cp build/wheel/*.whl dist/
 
 sanitize: $(VENV)/.test  ## the kernel's tests under the address and undefined-behaviour sanitizers
 	KREISS_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib build/sanitized --build-temp build/objects

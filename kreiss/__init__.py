@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from kreiss.optim import *  # noqa: F403
     from kreiss.sets import *  # noqa: F403
     from kreiss.training import fit as fit
+    from kreiss.training import from_pretrained as from_pretrained
+    from kreiss.training import push_to_hub as push_to_hub
     from kreiss.training import register as register
 
 # room → the public names that live in it
@@ -61,7 +63,7 @@ _NAMES = {
         "SETS", "Band", "ComplexSchur", "Free", "LongShort", "Orthogonal", "Schur", "Set", "Stacked", "UnitDisc",
         "Unitary", "constrain",
     ],
-    "training": ["fit", "register"],
+    "training": ["fit", "from_pretrained", "push_to_hub", "register"],
 }  # fmt: skip
 _HOME = {name: room for room, names in _NAMES.items() for name in names}
 _ROOMS = (

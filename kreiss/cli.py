@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Literal
 
 import cyclopts
 
-from kreiss.commands import analyze, compare, data, experiments, export, listing, predict, record, resume, runs
-from kreiss.commands.words import Positive, new_folder
+from kreiss.commands import (
+    analyze,
+    compare,
+    data,
+    doctor,
+    experiments,
+    export,
+    listing,
+    predict,
+    record,
+    resume,
+    runs,
+)
+from kreiss.commands.words import COMMON, Positive, new_folder
 from kreiss.errors import InputError, in_bytes
 from kreiss.version import __version__
 
@@ -17,6 +30,7 @@ app = cyclopts.App(
     name="kreiss",
     version=__version__,
     help="Recurrent networks whose dynamics you set: eigenvalues, non-normal transients, long memory.",
+    default_parameter=Parameter(negative=()),  # neither --no-names nor --empty-names
 )
 
 TRAIN = """Train a network on a task and test its best checkpoint once.
@@ -29,7 +43,9 @@ resumes a run that was interrupted or killed. With `torchrun --nproc-per-node 2 
 processes share each batch.
 """
 
-app.command("kreiss.commands.train:train", name="train", help=TRAIN)  # imported when called: its flags are the settings
+app.command(  # imported when called: its flags are the settings
+    "kreiss.commands.train:train", name="train", help=TRAIN, group_parameters=COMMON
+)
 app.command(resume.resume)
 app.command(resume.evaluate, name="eval")
 app.command(compare.compare)
@@ -39,6 +55,7 @@ app.command(predict.generate)
 app.command(experiments.reproduce)
 app.command(experiments.report)
 app.command(experiments.sweep)
+app.command(doctor.doctor)
 app.command(listing.app)
 app.command(listing.show)
 app.command(runs.app)
@@ -85,7 +102,7 @@ def demo(
 @app.command
 def bench(
     *,
-    quick: bool = False,
+    quick: Flag = False,
     work: list[Literal["copy", "psMNIST", "PTB", "streaming"]] | None = None,
     json: Path | None = None,
     plot: Path | None = None,
@@ -117,18 +134,6 @@ def bench(
 
 
 @app.command
-def doctor() -> int:
-    """Report installed versions and whether the compiled kernel runs."""
-    import torch
-
-    from kreiss.recurrence import library
-
-    print(f"kreiss {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__}")
-    print(library.status())
-    return 0
-
-
-@app.command
 def cite(model: str) -> int:
     """Print the BibTeX entry of a model's paper.
 
@@ -153,7 +158,13 @@ def cite(model: str) -> int:
 def main() -> None:
     """Run the command line; exit code 0 success, 1 failure, 2 usage error, 3 missing package, 130 interrupted."""
     try:
-        sys.exit(app(sys.argv[1:]))
+        try:
+            sys.exit(app(sys.argv[1:]))
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe can be answered
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 # not recorded: they do not define the object
 PASSING = ("self", "generator", "device", "dtype")
@@ -20,7 +20,13 @@ class Recorded:
     """
 
     config: dict[str, Any]  # the arguments passed
+    __signature__: ClassVar[inspect.Signature]
     unrecorded: tuple[str, ...]  # names of arguments that are not plain values, such as functions
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _, *own = inspect.signature(cls.__init__).parameters.values()
+        cls.__signature__ = inspect.Signature(own)  # for help(), editors and docs; else it would be that of __new__
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         instance = super().__new__(cls)

@@ -25,6 +25,11 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _notes_of_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))  # where `kreiss train --out` notes its runs
+
+
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a test registers, or an example of the documentation, is forgotten afterwards."""

@@ -26,7 +26,7 @@ from kreiss.studies.jobs import job_of
 from kreiss.tasks import Adding, Copy, Task
 
 MATRIX_KEYS = ["spectrum", "structure", "memory", "growth", "starts"]
-NETWORK_KEYS = ["gradients", "dependence", "lyapunov", "fixed-points"]
+NETWORK_KEYS = ["jacobian-growth", "gradients", "dependence", "lyapunov", "fixed-points"]
 
 
 def keys(folder: Path) -> list[str]:
@@ -58,6 +58,21 @@ def test_every_network_has_findings_with_pictures(name, short):
     assert [one.key for one in found] == MATRIX_KEYS + keys
     assert all("nan" not in one.sentence for one in found)
     assert all(one.draw().axes for one in found if one.key in ("structure", *keys))
+
+
+def test_transients_of_a_linear_network_are_those_of_its_matrix_and_of_others_are_not():
+    torch.manual_seed(0)
+    linear = kreiss.NNRNN(2, 6, nonlinearity="identity").double()
+    v = linear.weight_hh_l0.detach().numpy()
+    (found,) = network_findings.network_findings(linear, "transients")
+    norms = analysis.transient_growth(v, 60).norms
+    assert np.allclose(found.numbers["along_trajectories"], norms)
+    assert np.allclose(found.numbers["fixed_point_peaks"], norms.max())
+    assert f"{norms.max():.3g}" in found.sentence
+    bent = kreiss.NNRNN(2, 6, nonlinearity="tanh").double()
+    bent.load_state_dict(linear.state_dict())
+    (found,) = network_findings.network_findings(bent, "transients")
+    assert found.numbers["along_trajectories"][20] < 0.9 * norms[20]
 
 
 def test_of_a_gated_network_the_matrix_of_the_candidate_is_shown():
@@ -155,7 +170,7 @@ def test_a_checkpoint_of_a_run_and_a_saved_model_are_analysed(run, tmp_path, doe
     assert keys(tmp_path / "one") == ["memory"]
     kreiss.save(kreiss.NNRNN(2, 4), tmp_path / "model.safetensors")
     assert does("analyze", tmp_path / "model.safetensors", "transients")[0] == 0
-    assert keys(tmp_path / "model-analysis") == ["growth", "starts"]
+    assert keys(tmp_path / "model-analysis") == ["growth", "starts", "jacobian-growth"]
 
 
 @pytest.mark.parametrize(("model", "task"), [("lstm", Adding(6)), ("gru", Copy(2)), ("enrnn", Adding(6))])
@@ -279,3 +294,18 @@ def test_what_is_left_out_of_a_large_network_is_said(monkeypatch):
     found = list(network_findings.network_findings(kreiss.RNN(2, 4), "gradients"))
     assert [finding.key for finding in found] == ["gradients"]
     assert "were left out" in found[0].sentence
+
+
+def test_the_spectrum_through_training_moves(run, tmp_path, does):
+    from PIL import Image
+
+    code, said, _ = does("figure", "training/spectrum", f"NNRNN={run}", "-o", tmp_path)
+    assert code == 0
+    assert said.splitlines()[-1] == str(tmp_path / "training-spectrum.gif")
+    with Image.open(tmp_path / "training-spectrum.gif") as animation:
+        assert animation.n_frames == 4  # updates 0, 2, 4 and 6
+    lstm = tmp_path / "lstm"
+    kreiss.fit("lstm", "copy", {"hidden": 4, "steps": 2, "task.delay": 3}, out=lstm, show="quiet")
+    code, _, complained = does("figure", "training/spectrum", f"LSTM={lstm}", "-o", tmp_path)
+    assert code == 2
+    assert "runs must have recorded their spectra at the same updates" in complained

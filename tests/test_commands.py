@@ -32,6 +32,8 @@ SMALL = ["--hidden", "6", "--batch", "4", "--steps", "6", "--eval-every", "3", "
 def _with_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(TASKS, "stream", Stream)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 class Said:
@@ -60,9 +62,11 @@ def test_the_line_of_the_documentation_trains(kreiss_does):
     line = "train copy --model nnrnn --hidden 8 --model.blocks exact --task.delay 2 --steps 9 --seed 0"
     done = kreiss_does(*line.split(), "--checkpoint-every", 4, "--out", "RUN")
     assert done.code == 0, done.err
-    assert "blocks: exact" in done.out  # the resolved settings are printed
+    line = "kreiss train copy --model nnrnn --task.delay 2 --hidden 8 --steps 9 --checkpoint-every 4"
+    assert done.out.splitlines()[0] == line  # what differs from defaults, of which blocks and seed are none
     assert "valid loss" in done.out
     assert "test loss" in done.out
+    assert done.out.splitlines()[-1] == "saved to RUN; next: kreiss analyze RUN"
     assert "blocks: exact" in Path("RUN/config.yaml").read_text()
     assert read_status(Path("RUN"))["state"] == "finished"
     assert kreiss.load("RUN").layer.hidden_size == 8
@@ -234,10 +238,35 @@ def test_lists_have_every_name_and_can_be_filtered(kreiss_does):
     assert {"orthrnn", "exprnn"} <= set(found) < set(LAYERS)
 
 
-def first_column(table: str) -> list[str]:
-    """Names in the first column of a table whose cells may go on in lines below."""
-    rows = [line.split("│")[1].strip() for line in table.splitlines() if line.startswith("│")]
-    return [name for name in rows if name]
+def first_column(tables: str) -> list[str]:
+    """Names in the first column of tables in which every row is one line, headings excepted."""
+    names = [line.split()[0] for line in tables.splitlines()]
+    return [name for name, below in zip(names, [*names[1:], ""], strict=True) if "─" not in name + below]
+
+
+@pytest.mark.parametrize("words", [("list", "models"), ("data", "list"), ("doctor",), ("runs", "ls")])
+def test_no_table_is_cut_at_80_columns(words, kreiss_does, monkeypatch):
+    kreiss_does("train", "copy", *SMALL, "--quiet", "--out", "a-folder-whose-name-is-longer-than-its-column-can-be")
+    whole = kreiss_does(*words).out
+    monkeypatch.setenv("COLUMNS", "80")
+    folded = kreiss_does(*words).out
+    assert max(map(len, folded.splitlines())) <= 80
+    assert sorted(re.sub(r"[\s─]", "", folded)) == sorted(re.sub(r"[\s─]", "", whole))  # every letter is there
+
+
+def test_runs_are_found_where_out_has_put_them(kreiss_does, tmp_path, monkeypatch):
+    kreiss_does("train", "copy", *SMALL, "--quiet")
+    for out in ("here", tmp_path / "elsewhere" / "there"):
+        kreiss_does("train", "copy", *SMALL, "--quiet", "--out", out)
+    kreiss_does("train", "copy", *SMALL, "--quiet", "--out", "gone")
+    kreiss_does("runs", "rm", "gone", "--yes")
+    found = [json.loads(line)["run"] for line in kreiss_does("runs", "ls", "--json").out.splitlines()]
+    assert found[1:] == ["here", "elsewhere/there"]
+    assert found[0].startswith("runs/copy-nnrnn-")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    found = [json.loads(line)["run"] for line in kreiss_does("runs", "ls", "--json").out.splitlines()]
+    assert found == [str(tmp_path / "here"), str(tmp_path / "elsewhere" / "there")]
 
 
 @pytest.mark.parametrize(
@@ -365,6 +394,35 @@ def test_help_is_shown_without_torch(verb):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["train", "reproduce", "report", "sweep", "show", "analyze", "figure", "bench"])
+def test_help_has_no_option_that_says_no(verb, kreiss_does):
+    shown = kreiss_does(verb, "--help").out
+    assert "--no-" not in shown
+    assert "--empty-" not in shown
+
+
+def test_help_puts_common_options_above_advanced_ones(kreiss_does):
+    common, advanced = kreiss_does("train", "--help").out.split("Common options")[1].split("Advanced options")
+    assert all(f"--{name} " in common for name in ("model", "hidden", "lr", "steps", "seed", "out", "verbose"))
+    assert all(f"--{name} " in advanced for name in ("accumulate", "precision", "stop-metric"))
+
+
+def test_a_reader_that_has_read_enough_is_no_error():
+    command = f"{sys.executable} -m kreiss list presets | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, env=environment())
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_a_run_whose_reader_has_left_was_interrupted(monkeypatch):
+    def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("kreiss.training.display.Plain.record", gone)
+    with pytest.raises(BrokenPipeError):
+        kreiss.fit("nnrnn", "copy", hidden=6, steps=6, out="RUN", show="plain")
+    assert read_status(Path("RUN"))["state"] == "interrupted"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -254,6 +254,15 @@ def test_the_page_is_one_file_that_needs_nothing_else(tmp_path):
     assert text.count("<svg") == 1
 
 
+def test_curves_come_first_and_the_best_of_what_did_not_fail_is_bold(tmp_path):
+    known = runs_of(TABLE, "nnrnn-150", "paper", [1.5, 1.6], "bpc")
+    known |= runs_of(TABLE, "rnn-150", "paper", [1.2, None], "bpc")  # better, but one of its runs failed
+    known |= runs_of(TABLE, "exprnn-150", "paper", [1.7], "bpc")
+    text = experiments.write([compare(TABLE, "paper", known)], tmp_path / "r.html", tmp_path).read_text()
+    assert text.index("<figure") < text.index("<table")
+    assert re.findall("<strong>(.*?)</strong>", text) == ["1.55 ± 0.05"]
+
+
 def test_what_networks_learned_is_drawn_from_their_runs(tmp_path):
     known = runs_of(COPY, "nnrnn-exact", "smoke", [2.0], "loss")
     key = next(iter(known))

@@ -148,7 +148,19 @@ VERBS = [PACKAGE / "cli.py", *(path for path in sorted((PACKAGE / "commands").gl
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: path.stem)
 def test_the_command_line_imports_nothing_heavy_to_show_help(path):
     at_start = set(imported(path.read_text(), deep=False))
-    light = {"__future__", "collections", "inspect", "os", "pathlib", "sys", "time", "typing", "cyclopts", "kreiss"}
+    standard = {
+        "__future__",
+        "collections",
+        "contextlib",
+        "importlib",
+        "inspect",
+        "os",
+        "pathlib",
+        "platform",
+        "re",
+        "sys",
+    }
+    light = standard | {"time", "typing", "cyclopts", "kreiss"}
     assert {name.split(".")[0] for name in at_start} <= light
     ours = {".".join(name.split(".")[:2]) for name in at_start if name.startswith("kreiss")}
     assert ours <= {"kreiss.version", "kreiss.commands", "kreiss.errors"}
@@ -234,6 +246,25 @@ def test_the_name_in_the_registry_is_that_of_the_class_and_of_its_file(name):
 
 def test_the_version_is_the_installed_one():
     assert kreiss.__version__ == importlib.metadata.version("kreiss")
+
+
+# ---------------------------------------------------------------- the docs
+
+
+@pytest.mark.parametrize("cls", [kreiss.Schur, kreiss.NNRNN, kreiss.relational.CoRelNet])
+def test_a_class_that_records_its_arguments_shows_those_of_its_constructor(cls):
+    _, *own = inspect.signature(cls.__init__).parameters
+    assert list(inspect.signature(cls).parameters) == own
+
+
+def test_the_gallery_has_every_figure_with_its_command():
+    from kreiss.report.figures import FIGURES
+
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    assert [name for name in FIGURES if f"kreiss figure {name}" not in text] == []
+    shown = re.findall(r"\]\((figures/[^)]+)\)", text)
+    assert shown
+    assert [name for name in shown if not (ROOT / "docs" / name).exists()] == []
 
 
 # ---------------------------------------------------------------- the README

@@ -359,12 +359,15 @@ def test_the_reference_path_is_taken_where_the_kernel_cannot_go():
 # ---------------------------------------------------------------- what people see
 
 
-def test_the_doctor_says_in_one_line_whether_the_kernel_runs(monkeypatch, tmp_path, capsys):
-    from kreiss.cli import doctor
+def test_the_doctor_says_whether_the_kernel_runs_and_what_else_is_there(monkeypatch, tmp_path, capsys):
+    from kreiss.commands.doctor import doctor
 
     assert doctor() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("kernel: built, using ")
+    said = capsys.readouterr().out
+    assert said.splitlines()[1].startswith("kernel: built, using ")
+    assert f"threads: {torch.get_num_threads()}" in said
+    for part in (torch.__version__, "matplotlib", "pip install 'kreiss[wandb]'", "shakespeare"):
+        assert part in said  # versions, extras and how to get them, data
     monkeypatch.setattr(compiled, "LIBRARY", tmp_path / "missing.so")
     compiled.library.cache_clear()
     try:

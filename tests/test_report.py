@@ -252,7 +252,7 @@ def made(request) -> Path:
 def test_a_page_has_its_pictures_numbers_and_sentences(made):
     content = json.loads((made.parent / "analysis.json").read_text())
     text = made.read_text()
-    assert len(content["findings"]) in (2, 9)  # transients of a matrix, everything about a network
+    assert len(content["findings"]) in (2, 10)  # transients of a matrix, everything about a network
     for finding in content["findings"]:
         assert (made.parent / f"{finding['key']}.svg").exists()
         assert (made.parent / f"{finding['key']}.png").exists()
@@ -281,6 +281,39 @@ def test_a_page_can_be_used_by_keyboard_and_read_aloud(made):
     assert sum(tag == "h1" for tag, _ in read.tags) == 1
     assert "prefers-color-scheme: dark" in made.read_text()
     assert style.INK not in made.read_text()  # text of pictures has the colour of the page
+
+
+def test_a_page_opens_with_five_sentences_and_four_pictures_that_lead_to_the_large_ones(network_page):
+    text = network_page.read_text()
+    found = {
+        one["key"]: one["sentence"]
+        for one in json.loads((network_page.parent / "analysis.json").read_text())["findings"]
+    }
+    summary = re.search(r'<p class="summary">(.*?)</p>', text, re.DOTALL)[1]
+    chief = [key for key in page.CHIEF if key in found][:5]
+    assert summary == " ".join(page.first_sentence(found[key]) for key in chief)
+    strip = re.search(r'<ul class="strip">(.*?)</ul>', text, re.DOTALL)[1]
+    assert re.findall(r'<a href="#([\w-]+)">', strip) == chief[:4]
+    assert text.index(summary) < text.index("<nav")
+
+
+def test_a_first_sentence_ends_neither_in_a_number_nor_at_a_symbol():
+    assert page.first_sentence("It is 0.5 at λ. Then more.") == "It is 0.5 at λ."
+    assert page.first_sentence("Only one, of 3 %.") == "Only one, of 3 %."
+
+
+def test_views_hold_every_eigenvalue_frame_and_path(network_page):
+    text = network_page.read_text()
+    views = {key: json.loads(content) for key, content in re.findall(
+        r'<div class="view" data-key="([\w-]+)"><script type="application/json">(.*?)</script>', text, re.DOTALL
+    )}  # fmt: skip
+    assert set(views) == {"spectrum", "fixed-points"}
+    (frame,) = views["spectrum"]["frames"]
+    expected = np.linalg.eigvals(nnrnn().weight_hh_l0.detach().double().numpy())
+    shown = np.array([complex(*point) for point in frame["points"]])
+    assert np.allclose(np.sort_complex(shown.round(3)), np.sort_complex(expected.round(3)), atol=2e-3)
+    assert [line["name"] for line in views["fixed-points"]["lines"]] == [f"sequence {n}" for n in (1, 2, 3, 4)]
+    assert all("largest |λ|" in point[3] for point in views["fixed-points"]["frames"][0]["points"])
 
 
 def test_titles_are_escaped(network_page):

@@ -25,7 +25,7 @@ from kreiss.storage import files as storage
 from kreiss.tasks import TASKS, Batch, Copy
 from kreiss.training import Run, evaluate, fitting, read_records
 from kreiss.training.config import resolved
-from kreiss.training.display import Display, JsonLines, Live, Now, Plain, choose, evaluation_line, spectrum_words
+from kreiss.training.display import Display, JsonLines, Live, Now, Plain, choose, evaluation_words
 from kreiss.training.distributed import Processes, pieces, terms
 from kreiss.training.loop import Supervised
 from kreiss.training.optimisers import Schedule, make_optimiser
@@ -494,48 +494,63 @@ def test_quiet_says_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_plain_lines_say_settings_validations_against_the_baseline_and_the_spectrum(capsys):
-    ran(show="plain", task="copy")
-    said = capsys.readouterr().out
-    assert "hidden: 6" in said
-    assert said.count("valid loss") == 3
-    assert f"(without memory {Copy(100).baseline()['loss']:.4g})" in said
-    assert said.count("|λ| ") == said.count("  departure ") == 4
+def test_plain_lines_are_a_table_whose_rows_are_of_one_update_each(capsys):
+    run = ran(show="plain", task="copy")
+    first, second, headings, *rows, test = capsys.readouterr().out.splitlines()
+    assert "--hidden 6" in first
+    assert f"loss without memory {Copy(100).baseline()['loss']:.4g}" in second
+    assert headings.split() == ["update", "loss", "valid", "loss", "best", "|λ|", "min", "mean", "max", "left"]
+    valid = [record for record in run.records if record.get("split") == "valid"]
+    for row, record in zip(rows, valid, strict=True):
+        update, _, loss, best, *moduli, _ = row[: len(headings)].split()
+        assert update == str(record["update"])
+        assert loss == f"{record['loss']:.4g}"
+        assert float(best) <= float(loss)
+        assert moduli == [f"{record[f'modulus_{which}']:.3f}" for which in ("min", "mean", "max")]
+    assert test.startswith("test loss ")
+    assert len(headings) <= 80
 
 
-def test_the_live_line_shows_rate_time_left_loss_metric_spectrum_and_gradient(monkeypatch):
+def test_every_setting_is_printed_when_asked(capsys):
+    ran(show="verbose")
+    assert "orthogonal_lr: null" in capsys.readouterr().out
+
+
+def on_a_terminal(monkeypatch, width: int, **constants: float) -> io.StringIO:
+    """What displays write to a terminal of this width."""
     from rich.console import Console
 
     from kreiss.training import display
 
     screen = io.StringIO()
-    terminal = lambda **options: Console(file=screen, force_terminal=True, width=200, **options)  # noqa: E731
+    terminal = lambda **options: Console(file=screen, force_terminal=True, width=width, **options)  # noqa: E731
     monkeypatch.setattr(display, "Console", terminal)
-    monkeypatch.setattr(display, "REFRESH", 0.0)
-    monkeypatch.setattr(display, "GLANCE", 0.0)
-    monkeypatch.setattr(display, "GLANCE_SHARE", 1.0)
+    for name, value in constants.items():
+        monkeypatch.setattr(display, name, value)
+    return screen
+
+
+def test_the_live_row_shows_loss_best_spectrum_time_left_and_gradient_of_one_update(monkeypatch):
+    screen = on_a_terminal(monkeypatch, 120, REFRESH=0.0, GLANCE_SHARE=1.0)
     assert choose("auto") is Live
-    ran(show="live")
-    for part in ("12/12", "/s", "loss", "valid loss", "without memory 1.609", "|λ| ", "departure", "‖∇‖"):
-        assert part in screen.getvalue()
+    run = ran(show="live")
+    for part in (f"{run.records[-1]['modulus_max']:.3f}", "0:00", "‖∇‖", "best", "departure"):
+        assert part in screen.getvalue()  # the last for want of other metrics: 120 columns have room
 
 
-def test_the_spectrum_is_looked_at_rarely(monkeypatch):
-    from rich.console import Console
-
-    from kreiss.training import display
-
-    monkeypatch.setattr(
-        display, "Console", lambda **options: Console(file=io.StringIO(), force_terminal=True, **options)
-    )
-    monkeypatch.setattr(display, "REFRESH", 0.0)
-    looks: list[int] = []
-    shown = Live(100, "loss", None, lambda: looks.append(1) or {})
-    shown.start(resolved({}), "nowhere", 0)
+@pytest.mark.parametrize(("cost", "looks"), [(0.0, 100), (60.0, 0)])
+def test_the_live_row_has_a_spectrum_where_that_is_cheap(cost, looks, monkeypatch):
+    screen = on_a_terminal(monkeypatch, 80, REFRESH=0.0)
+    clock, made = iter(range(10**6)), []
+    monkeypatch.setattr("kreiss.training.display.time.monotonic", lambda: cost * next(clock))
+    spectrum = {"modulus_min": 0.25, "modulus_mean": 0.5, "modulus_max": 1.0}
+    shown = Live(100, "loss", None, lambda: made.append(1) or spectrum)
+    shown.start(resolved({"device": "cpu"}), "nowhere", 0)
     for update in range(100):
         shown.show(Now(update, 1.0, 1.0))
     shown.close()
-    assert len(looks) <= 1
+    assert len(made) == 1 + looks
+    assert ("0.250 0.500 1.000" in screen.getvalue()) == bool(looks)
 
 
 def test_a_pipe_gets_plain_lines(capsys):
@@ -543,10 +558,9 @@ def test_a_pipe_gets_plain_lines(capsys):
     assert [choose(kind) for kind in ("json", "quiet")] == [JsonLines, Display]
 
 
-def test_an_evaluation_line_names_every_number():
-    record = {"update": 7, "split": "valid", "bpc": 2.5, "loss": 1.7, "seconds": 3.0}
-    assert evaluation_line(record, "bpc", 3.0) == "update 7  valid bpc 2.5 (without memory 3)  loss 1.7"
-    assert spectrum_words({}) == ""
+def test_an_evaluation_names_every_number():
+    record = {"update": 7, "split": "test", "bpc": 2.5, "loss": 1.7, "seconds": 3.0}
+    assert evaluation_words(record, "bpc", 3.0) == "test bpc 2.5 (without memory 3)  loss 1.7"
 
 
 def test_the_spectrum_is_that_of_the_recurrent_matrix():

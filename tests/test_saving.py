@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -17,6 +18,7 @@ from catalogue import TWO_WAY, VARIANTS
 from kreiss.errors import InputError, MissingExtra, RunError
 from kreiss.networks import RecurrentNetwork
 from kreiss.storage.files import read_tensors, write_tensors
+from kreiss.tasks import Copy
 
 by_layer = pytest.mark.parametrize("name", VARIANTS)
 
@@ -264,23 +266,47 @@ def test_without_the_hub_package_the_message_is_the_command_that_installs_it(mon
         kreiss.save(kreiss.RNN(2, 2), "hf://somebody/model")
 
 
-def test_a_model_goes_to_the_hub_and_comes_back(monkeypatch, tmp_path):
-    stored = tmp_path / "remote"
-    made = []
+@pytest.fixture
+def remote(monkeypatch, tmp_path) -> Path:
+    """A folder in place of the Hub; huggingface_hub's own mixin does the rest."""
+    folder = tmp_path / "remote"
 
-    def download(name: str, file: str) -> str:
-        assert (name, file) == ("somebody/model", "model.safetensors")
-        return str(stored)
+    class Api:
+        def __init__(self, token=None) -> None:
+            pass
 
-    fake = types.SimpleNamespace(
-        create_repo=lambda name, exist_ok: made.append((name, exist_ok)),
-        upload_file=lambda path_or_fileobj, path_in_repo, repo_id: stored.write_bytes(path_or_fileobj),
-        hf_hub_download=download,
-    )
-    monkeypatch.setitem(sys.modules, "huggingface_hub", fake)
+        def create_repo(self, repo_id, private, exist_ok):
+            return types.SimpleNamespace(repo_id=repo_id)
+
+        def upload_folder(self, repo_id, folder_path, **_) -> str:
+            shutil.copytree(folder_path, folder / repo_id)
+            return f"https://somewhere/{repo_id}"
+
+    download = lambda repo_id, filename, **_: str(folder / repo_id / filename)  # noqa: E731
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
+    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    return folder
+
+
+def test_a_model_goes_to_the_hub_and_comes_back(remote):
     layer = kreiss.NNRNN(3, 4)
     kreiss.save(layer, "hf://somebody/model")
-    assert made == [("somebody/model", True)]
     same(layer, kreiss.load("hf://somebody/model"))
+    same(layer, kreiss.from_pretrained("somebody/model"))
+    assert "A NNRNN with 4 hidden units and" in (remote / "somebody/model/README.md").read_text()
     with pytest.raises(InputError, match="of the form hf://user/name"):
         kreiss.load("hf://model")
+
+
+def test_the_card_of_a_run_says_how_it_was_trained_and_what_it_reached(remote, tmp_path):
+    settings = {"hidden": 6, "steps": 4, "task.delay": 3}
+    run = kreiss.fit("nnrnn", "copy", settings, out=tmp_path / "RUN", show="quiet")
+    assert kreiss.push_to_hub(tmp_path / "RUN", "somebody/run") == "https://somewhere/somebody/run"
+    card = (remote / "somebody/run/README.md").read_text()
+    without = Copy(3).baseline()["loss"]
+    assert f"| loss | {run.metrics['loss']:.4g} | {without:.4g} |" in card
+    assert "kreiss train copy --model nnrnn --task.delay 3 --hidden 6 --steps 4" in card
+    assert 'kreiss.from_pretrained("somebody/run")' in card
+    assert card.startswith("---\nlibrary_name: kreiss\n")
+    same(kreiss.load(tmp_path / "RUN"), kreiss.from_pretrained("somebody/run"))

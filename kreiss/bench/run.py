@@ -221,5 +221,5 @@ def _summary(works: dict[str, Any]) -> Table:
 def _columns(title: str, headings: tuple[str, ...]) -> Table:
     table = Table(title=title)
     for i, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i > 0)
     return table

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import TrustAny, may_import
+from kreiss.commands.words import Flag, TrustAny, may_import
 
 Part = Literal[
     "spectrum", "memory", "transients", "attention", "gradients", "fixed-points", "answers", "relations", "all"
@@ -55,10 +55,10 @@ def figure(
     /,
     *networks: str,
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("."),
-    train: bool = False,
+    train: Flag = False,
     steps: int = 0,
     delay: int = 0,
-    list: Annotated[bool, Parameter(name="--list", negative=())] = False,
+    list: Flag = False,
 ) -> int:
     """Draw a figure of a paper, such as 001/fig1c, as SVG and PNG.
 

@@ -10,15 +10,10 @@ app = cyclopts.App(name="data", help="Find, fetch and check data sets.")
 @app.command(name="list")
 def list_() -> int:
     """List the known data sets, their licences and where they are."""
-    from rich.console import Console
-    from rich.table import Table
-
+    from kreiss.commands.words import print_table
     from kreiss.tasks.sources.data import listed
 
-    table = Table("name", "what it is", "licence", "where")
-    for row in listed():
-        table.add_row(*row)
-    Console().print(table)
+    print_table(("name", "what it is", "licence", "where"), listed())
     return 0
 
 

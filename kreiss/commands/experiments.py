@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Changes, Flag, Positive, Search, Trust, TrustAny, may_import
+from kreiss.commands.words import (
+    Changes,
+    Flag,
+    Positive,
+    RareFolder,
+    RareText,
+    Search,
+    Trust,
+    TrustAny,
+    may_import,
+)
 from kreiss.errors import InputError, MissingExtra, RunError, check_name
 
 
@@ -18,11 +28,11 @@ def reproduce(
     only: list[str] | None = None,
     seeds: Positive | None = None,
     jobs: Positive = 1,
-    ray: str | None = None,
+    ray: RareText = None,
     again: Flag = False,
     trust: Trust = None,
-    results: Path = Path("results/experiments"),
-    runs: Path = Path("runs/experiments"),
+    results: RareFolder = Path("results/experiments"),
+    runs: RareFolder = Path("runs/experiments"),
 ) -> int:
     """Run what is missing of a table or figure; interrupted and killed runs are resumed.
 
@@ -88,8 +98,8 @@ def report(
     latex: Flag = False,
     fill: list[Path] | None = None,
     trust: TrustAny = None,
-    results: Path = Path("results/experiments"),
-    runs: Path = Path("runs/experiments"),
+    results: RareFolder = Path("results/experiments"),
+    runs: RareFolder = Path("runs/experiments"),
 ) -> int:
     """Compare results with those of the papers, or your own runs: one HTML file, Markdown or LaTeX tables.
 
@@ -112,7 +122,8 @@ def report(
         Print LaTeX tables of your own runs instead.
     fill
         Rewrite the tables of these pages, each between `<!-- kreiss report 001/table1 laptop -->` and
-        `<!-- end of report -->`; `summary` gives one table of all experiments, `of nnrnn` one of all runs of a model.
+        `<!-- end of report -->`; `summary` gives one table of all experiments, `of nnrnn` one of all runs of a model,
+        `headline` the numbers of the README's first screen.
     trust
         Module of your own that networks are from, for plots of learned structure; tables and curves need none.
     results
@@ -154,13 +165,15 @@ def _text(comparison: Any, latex: bool) -> str:
 
 
 def between_marks(words: Any, known: dict[str, Any]) -> str:
-    """The table for the words of a marker: `summary`, `of` and models, or an experiment and a scale."""
+    """What stands at a marker: `headline`, `summary`, `of` and models, or an experiment and a scale."""
     from kreiss.experiments import experiment
     from kreiss.report.comparison import compare
-    from kreiss.report.summary import of_models, summary
+    from kreiss.report.summary import headline, of_models, summary
     from kreiss.report.tables import table
 
     name, *rest = words
+    if name == "headline":
+        return headline(known)
     if name == "summary":
         return summary(known)
     return of_models(rest, known) if name == "of" else table(compare(experiment(name), (*rest, "laptop")[0], known))
@@ -197,7 +210,7 @@ def sweep(
     grid: str | None = None,
     trials: Positive = 30,
     workers: Positive = 1,
-    ray: str | None = None,
+    ray: RareText = None,
     trust: Trust = None,
 ) -> int:
     """Search settings of any network on any task (extra `sweep`); rerun the command to resume.

@@ -89,9 +89,17 @@ def make(name: str, networks: Sequence[str], out: Path, *, train: bool = False, 
     else:
         roles, note = _filled(name, paths, train)
     out.mkdir(parents=True, exist_ok=True)
-    for path in save(figure(name, note=note, **roles), out / name.replace("/", "-")):
+    place = out / name.replace("/", "-")
+    for path in [*save(figure(name, note=note, **roles), place), *_animated(name, roles, place)]:
         print(path)
     return 0
+
+
+def _animated(name: str, spectra: Settings, place: Path) -> list[Path]:
+    """The figure as an animation too, if it shows something through time."""
+    from kreiss.report.animation import write
+
+    return [write(spectra, place.with_suffix(".gif"))] if name == "training/spectrum" else []
 
 
 def _pair(entry: str) -> tuple[str, str]:
@@ -147,7 +155,10 @@ def long_units(network: Any) -> int:
 def _compared(name: str, paths: dict[str, str], train: bool) -> tuple[Settings, str]:
     """Data of the figures that compare runs: error curves, or gradient histories."""
     from kreiss.training import read_records
+    from kreiss.training.spectrum import read_spectra
 
+    if name == "training/spectrum":
+        return {label: read_spectra(_run(path)) for label, path in paths.items()}, ""
     if name in RECORDED:
         metric = RECORDED[name][0]
         given = {label: _curve(read_records(_run(path)), metric) for label, path in paths.items()}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import cyclopts
 from cyclopts import Parameter
 
+from kreiss.commands.words import print_table
 from kreiss.errors import InputError, check_name, unknown_name
 
 app = cyclopts.App(name="list", help="List models, tasks, and presets: the experiments of the papers.")
@@ -32,23 +33,18 @@ def models(like: str = "") -> int:
     like
         Show only rows that contain this text.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from kreiss.catalogue import MODELS, RELATIONAL_MODELS, short, shown
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
     for listed, headings in (
         (MODELS, ("model", "constraint", "parameters", "cost of a step", "reference")),
         (RELATIONAL_MODELS, ("model over objects", "decides from", "parameters", "cost of a sequence", "reference")),
     ):
-        table = Table(*headings)
-        for name, model in listed.items():
-            row = (name, model.constraint, shown(model.parameters), model.cost, short(model.reference))
-            if like in " ".join(row):
-                table.add_row(*row)
-        if table.row_count:
-            console.print(table)
+        rows = [
+            (name, model.constraint, shown(model.parameters), model.cost, short(model.reference))
+            for name, model in listed.items()
+        ]
+        if found := [row for row in rows if like in " ".join(row)]:
+            print_table(headings, found)
     return 0
 
 

@@ -8,16 +8,15 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
+from kreiss.commands.words import Flag, print_table
 from kreiss.errors import InputError, RunError
 
 app = cyclopts.App(name="runs", help="List, show and remove runs.")
 
-Flag = Annotated[bool, Parameter(negative=())]
-
 
 @app.command
-def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
-    """List the runs of a folder.
+def ls(folder: Path | None = None, *, json: Flag = False) -> int:
+    """List runs: those of a folder, or those in runs/ and wherever `kreiss train --out` has put some.
 
     Parameters
     ----------
@@ -28,26 +27,20 @@ def ls(folder: Path = Path("runs"), *, json: Flag = False) -> int:
     """
     from json import dumps
 
-    from rich.console import Console
-    from rich.table import Table
+    from kreiss.commands.words import remembered
+    from kreiss.training.record import damage, is_run
 
-    from kreiss.training.record import damage
-
-    paths = _runs(folder)
+    paths = _runs(folder or Path("runs"))
+    paths += [path for path in remembered() if is_run(path) and path not in paths] if folder is None else []
     rows, damaged = [_row(path) for path in paths], [damage(path) for path in paths]
     if json:
         for row, sentences in zip(rows, damaged, strict=True):
             print(dumps({**row, "damage": sentences} if sentences else row))
         return 0
     if not rows:
-        print(f"no runs in {folder}")
+        print(f"no runs in {folder or 'runs'}")
         return 0
-    table = Table()
-    for name in rows[0]:
-        table.add_column(name, justify="right" if name in ("update", "valid", "test") else "left")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    Console(width=None if Console().is_terminal else 160).print(table)
+    print_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows], right=NUMBERS)
     for sentence in (sentence for sentences in damaged for sentence in sentences):
         print(f"damaged: {sentence}")
     return 0
@@ -85,6 +78,7 @@ def _settings(path: Path) -> dict[str, Any]:
         return {}
 
 
+NUMBERS = ("update", "valid", "test")
 SAID = ("update", "split")  # the first number of an evaluation after these is the task's loss
 
 

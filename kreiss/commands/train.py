@@ -10,8 +10,23 @@ from typing import Annotated, Any, get_args, get_origin
 from cyclopts import Parameter
 
 from kreiss.commands.compare import sources, train_seeds
-from kreiss.commands.words import Flag, Positive, Trust, Words, display, exit_code, may_import, new_folder, only_task
+from kreiss.commands.words import (
+    ADVANCED,
+    COMMON,
+    Flag,
+    Positive,
+    Trust,
+    Words,
+    display,
+    exit_code,
+    may_import,
+    new_folder,
+    only_task,
+    remember,
+)
 from kreiss.settings import SECTIONS, SHORT, Config, RecurrentSettings
+
+USUAL = ("model", "hidden", "layers", "lr", "clip_norm", "steps", "epochs", "batch", "eval_every", "device", "seed")
 
 
 def train(
@@ -23,6 +38,7 @@ def train(
     seeds: Positive | None = None,
     jobs: Positive | None = None,
     trust: Trust = None,
+    verbose: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
     **settings: Any,
@@ -49,6 +65,8 @@ def train(
     trust
         Module of your own that the model or task of a file of settings, or of a run, is from; --model and --task may
         themselves name package.module:Class.
+    verbose
+        Print every setting, not only those that differ from their defaults.
     quiet
         Print nothing.
     json
@@ -60,13 +78,15 @@ def train(
 
     named, dotted = configuration.words(words)
     chosen = {**{name: value for name, value in settings.items() if value is not None}, **dotted}
-    show = display(quiet, json)
+    show = display(quiet, json, verbose)
     may_import(trust, only_task(named), chosen)
     if resume is not None:
         return exit_code(fitting.resume(resume, chosen, show=show))
     resolved = configuration.resolved(*sources(preset, config, chosen), only_task(named), chosen)
     task = make_task(resolved)
     folder = out or new_folder(resolved.task.name, resolved.model.name)
+    if out is not None:
+        remember(out)
     if seeds is not None:
         make_network(resolved, task)  # raises for settings that do not fit, before anything is started
         return train_seeds(planned(resolved, task), seeds, jobs, folder, quiet)
@@ -94,7 +114,9 @@ def _flag(name: str, field: Any) -> inspect.Parameter:
     default = field.default if field.default not in (None, ()) else None
     text = f"{field.description[0].upper()}{field.description[1:]}."
     help = text if default is None else f"{text} Default: {default}."
-    kind: Any = Annotated[_plain(field.annotation) | None, Parameter(help=help, negative=())]
+    kind: Any = Annotated[
+        _plain(field.annotation) | None, Parameter(help=help, group=COMMON if name in USUAL else ADVANCED)
+    ]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter, validators
+from cyclopts import Group, Parameter, validators
 
 from kreiss.errors import InputError
 
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Words = Annotated[str, Parameter(name="TASK", allow_leading_hyphen=True, negative=())]
 Changes = Annotated[str, Parameter(name="SETTINGS", allow_leading_hyphen=True, negative=())]
-Flag = Annotated[bool, Parameter(negative=())]
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+COMMON, ADVANCED = Group("Common options", sort_key=1), Group("Advanced options", sort_key=2)  # in help
+RareFolder = Annotated[Path, Parameter(group=ADVANCED)]
+RareText = Annotated[str | None, Parameter(group=ADVANCED)]
 
 
 Search = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
-Trust = Annotated[list[str] | None, Parameter(negative=())]
+Trust = Annotated[list[str] | None, Parameter(negative=(), group=ADVANCED)]
 TrustAny = Annotated[list[str] | None, Parameter(name=["--trust", "--model", "--task"], negative=())]
 
 
@@ -35,9 +39,9 @@ def may_import(trust: list[str] | None, *settings: Mapping[str, Any]) -> None:
     own.trust(*named)
 
 
-def display(quiet: bool, json: bool) -> str:
-    """The kind of display for two flags."""
-    return "json" if json else "quiet" if quiet else "auto"
+def display(quiet: bool, json: bool, verbose: bool = False) -> str:
+    """The kind of display for these flags."""
+    return "json" if json else "quiet" if quiet else "verbose" if verbose else "auto"
 
 
 def only_task(named: list[str]) -> dict[str, str]:
@@ -54,6 +58,46 @@ def new_folder(*parts: str) -> Path:
     stem = "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")]).replace(":", "-")
     names = [stem, *(f"{stem}-{number}" for number in range(2, 1000))]
     return next(path for path in (Path("runs") / name for name in names) if not path.exists())
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """A table in which what does not fit goes on in the line below; a pipe gets every row whole."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    whole = not Console().is_terminal and "COLUMNS" not in os.environ
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(width=10_000 if whole else None).print(table)
+
+
+def remember(folder: Path) -> None:
+    """Note where a run is, so that `kreiss runs ls` finds it wherever that may be."""
+    with suppress(OSError):  # a run goes on without
+        noted = _notes()
+        noted.parent.mkdir(parents=True, exist_ok=True)
+        with noted.open("a") as file:
+            file.write(f"{folder.resolve()}\n")
+
+
+def remembered() -> list[Path]:
+    """Folders of runs that were noted, each once, those in the working folder relative to it."""
+    try:
+        lines = dict.fromkeys(_notes().read_text().splitlines())
+    except OSError:
+        return []
+    here = Path.cwd()
+    return [path.relative_to(here) if path.is_relative_to(here) else path for path in map(Path, lines)]
+
+
+def _notes() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "kreiss" / "runs"
 
 
 def exit_code(run: Any) -> int:

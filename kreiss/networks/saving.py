@@ -55,7 +55,7 @@ def save(model: nn.Module, path: str | Path) -> None:
     if str(path).startswith("hf://"):
         from kreiss.networks import hub
 
-        hub.push(files.packed(model.state_dict(), content), str(path))
+        hub.push(model, str(path))
         return
     files.write_tensors(Path(path), model.state_dict(), content)
 
@@ -78,7 +78,7 @@ def load(path: str | Path, device: Any = None, *, trust: Sequence[str | type[nn.
     if str(path).startswith("hf://"):
         from kreiss.networks import hub
 
-        path = hub.pull(str(path))
+        return hub.pull(str(path)).to(device or "cpu")
     tensors, content = _of_run(Path(path)) if Path(path).is_dir() else files.read_tensors(Path(path))
     check_format(content, Path(path))
     if "updates" in content:  # a checkpoint: the model is one part of it

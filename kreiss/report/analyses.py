@@ -65,6 +65,8 @@ def of_network(network: Any, part: str, drive: Any = None) -> Iterator[Finding]:
         for name in parts:
             if name in MATRIX_PARTS:
                 yield from matrix_findings(structure.matrix, name, input_source(network), structure)
+            if name == "transients" and not attends:
+                yield from network_findings(network, name, drive)
     for name in parts:
         if name not in MATRIX_PARTS:
             yield from (attention_findings if attends else network_findings)(network, name, drive)

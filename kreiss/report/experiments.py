@@ -6,7 +6,7 @@ import html
 import io
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from kreiss.report.learning import look
 from kreiss.report.plots.matrices import SHADE, angle_rose, subdiagonal_profile, theta_map
 from kreiss.report.style import GREY, canvas, mosaic, style
 from kreiss.studies.results import Record
+from kreiss.tasks.base import HIGHER
 
 PUBLISHED = (
     "Published numbers beside ours: mean ± standard error over seeds. Every row says at which scale it was run; a "
@@ -67,9 +68,9 @@ def _section(comparison: Comparison, runs: Path) -> str:
     return f"""<section aria-labelledby="{key}">
 <h2 id="{key}">{name}: {html.escape(experiment.title)}</h2>
 <p>{html.escape(where)}</p>
+{pictures}
 <div class="wide" tabindex="0" role="region" aria-label="Table of {name}">{_tables(comparison)}</div>
 <p>{html.escape(tables.closing(comparison))}</p>
-{pictures}
 {f"<details><summary>What is ambiguous or differs</summary><ul>{notes}</ul></details>" if notes else ""}
 </section>"""
 
@@ -78,16 +79,32 @@ def _tables(comparison: Comparison) -> str:
     """The comparison, and further published numbers if there are any."""
     if comparison.scale == own.OWN:
         return own.as_html(comparison)
-    return _table(*tables.main(comparison)) + _table(*tables.further(comparison))
+    return _table(*tables.main(comparison), best(comparison)) + _table(*tables.further(comparison))
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def best(comparison: Comparison) -> set[int]:
+    """The shown rows with the best of our means among those they are compared with; runs that failed do not count."""
+    sign = 1 if comparison.made.metric.split("@")[0] in HIGHER else -1
+    groups: dict[tuple[str, Any], list[tuple[float, int]]] = {}
+    for place, line in enumerate(comparison.shown):
+        if line.mean is not None and not line.failed:
+            for column in line.row.columns or ("",):
+                groups.setdefault((column, line.row.settings.get("task.chunk")), []).append((sign * line.mean, -place))
+    return {-max(found)[1] for found in groups.values() if len(found) > 1}
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], bold: Collection[int] = ()) -> str:
+    """A table as HTML; rows whose place is in `bold` have our number in bold."""
     if not rows:
         return ""
     head = "".join(f"<th scope='col'>{html.escape(name.replace(chr(92), ''))}</th>" for name in headings)
     body = ""
-    for first, *rest in rows:
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
+    for place, (first, *rest) in enumerate(rows):
+        ours = headings.index("ours") - 1 if place in bold else None
+        cells = "".join(
+            f"<td><strong>{html.escape(cell)}</strong></td>" if column == ours else f"<td>{html.escape(cell)}</td>"
+            for column, cell in enumerate(rest)
+        )
         body += f"<tr><th scope='row'>{html.escape(first)}</th>{cells}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -114,13 +131,13 @@ def svg(figure: Any) -> str:
 
 
 def _pictures(comparison: Comparison, runs: Path) -> Iterator[tuple[Any, str]]:
-    """Figures, each with a sentence."""
-    yield from objects.pictures(comparison, runs)
+    """Figures, each with a sentence, learning curves first."""
     shown = [line for line in comparison.lines if any(run.get("curve") for run in line.runs)]
     if shown:
         metric = _curve_metric(comparison)
         sentence = f"Validation {metric} against updates, mean over seeds with a band of one standard error."
         yield curves(comparison, shown), sentence
+    yield from objects.pictures(comparison, runs)
     for line in shown:
         folder = folder_of(line, runs)
         if folder is not None and line.row.settings["model"] in STRUCTURED:

@@ -14,7 +14,7 @@ import numpy as np
 
 from kreiss import analysis
 from kreiss.errors import InputError, check_name
-from kreiss.report import learning, memory_figures, plots
+from kreiss.report import animation, learning, memory_figures, plots
 from kreiss.report.style import COLOURS, INK, canvas, mosaic, style
 
 if TYPE_CHECKING:
@@ -293,6 +293,11 @@ def _map(role: str, needs: str) -> PaperFigure:
 
 
 FIGURES: dict[str, PaperFigure] = {
+    "training/spectrum": PaperFigure(
+        animation.last_frame,
+        "eigenvalues through training, also as an animation",
+        {"runs": "name → eigenvalues by update, one per run"},
+    ),
     "001/fig1a": PaperFigure(form_of_theta, "the Schur form Θ(α, β, d) and its modes", {}),
     "001/fig1b": PaperFigure(transients_of_theta, "transients of Θ(α, β, 0)", {}),
     "001/fig1c": PaperFigure(memory_of_theta, "Fisher memory curves of Θ(α, β, d)", {}),

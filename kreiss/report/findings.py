@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,35 @@ LARGEST_FOR_KREISS = 256  # units up to which the Kreiss constant takes less tha
 HORIZON = 200  # steps, if an infinite horizon is not possible
 MOST_GROWTH = 1e6  # of powers within a horizon; beyond it the memory has no accurate digits
 ROUNDED = 1e-6  # relative rounding error in single precision
+HINT = "Point at anything to read it; drag to move; Ctrl and the wheel, or the buttons, to zoom."
+
+
+@dataclass(frozen=True)
+class View:
+    """What the script of a page draws besides the plot: points of a plane, with zoom and a readout.
+
+    Attributes:
+        frames: name → points (x, y), or (x, y, kind, note) with the number of a colour; a slider goes through several.
+        lines: name → points.
+        axes: names of x and y.
+        slider: what the frames are.
+        circle: whether to draw the unit circle, and x and y to the same scale; points without a note are eigenvalues.
+    """
+
+    frames: Mapping[str, Sequence[Sequence[Any]]]
+    lines: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    axes: tuple[str, str] = ("Re λ", "Im λ")
+    slider: str = ""
+    circle: bool = True
+
+    def content(self, title: str) -> dict[str, Any]:
+        """As JSON for the page."""
+        return {
+            "label": f"{title}, interactive", "x": self.axes[0], "y": self.axes[1], "circle": self.circle,
+            "slider": self.slider, "hint": HINT,
+            "frames": [{"name": name, "points": points} for name, points in self.frames.items()],
+            "lines": [{"name": name, "points": points} for name, points in self.lines.items()],
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,6 +63,7 @@ class Finding:
         sentence: what the plot shows.
         numbers: the numbers behind the sentence, as plain values.
         draw: makes the plot.
+        view: the same to explore in a browser, where that helps.
     """
 
     key: str
@@ -41,6 +71,12 @@ class Finding:
     sentence: str
     numbers: dict[str, Any]
     draw: Callable[[], Any]
+    view: View | None = None
+
+
+def eigenvalue_points(values: Any) -> list[list[float]]:
+    """Eigenvalues for a view, with the digits that a screen can show."""
+    return [[round(value.real, 4), round(value.imag, 4)] for value in np.asarray(values).tolist()]
 
 
 def percent(share: float) -> str:
@@ -113,7 +149,9 @@ def _spectrum(v: Array) -> Finding:
         "kreiss_upper": None if constant is None else constant.upper,
         "eigenvalues": [[value.real, value.imag] for value in pseudospectrum.eigenvalues],
     }
-    return Finding("spectrum", "Spectrum", sentence, numbers, lambda: plots.spectrum(v, found=pseudospectrum).figure)
+    view = View({"eigenvalues": eigenvalue_points(pseudospectrum.eigenvalues)})
+    draw = lambda: plots.spectrum(v, found=pseudospectrum).figure  # noqa: E731
+    return Finding("spectrum", "Spectrum", sentence, numbers, draw, view)
 
 
 def _kreiss(v: Array, radius: float) -> tuple[Any, str]:

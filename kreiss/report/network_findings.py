@@ -12,20 +12,21 @@ from torch import Tensor
 from kreiss import analysis
 from kreiss.analysis.network.dynamics import recurrent_layer
 from kreiss.report import plots
-from kreiss.report.findings import Finding, counted, percent, steps
+from kreiss.report.findings import Finding, View, counted, percent, steps
 from kreiss.report.style import canvas
 
 STEPS, BATCH = 100, 4  # of the random input that drives the network
 COUNTED = 220  # steps along which exponents are measured
 DESCENT = 300  # steps towards fixed points
+HORIZON, STRETCHES, MOST_POINTS = 60, 4, 6  # steps, stretches of each sequence and fixed points of transients
 LARGEST_STATE = 256  # state size up to which full Jacobians are computed
 LOCAL = (
     "This is local, a derivative along these trajectories: it says what becomes of a small change, not how long a "
     "value is held. A network that stores a bit in one of two stable states has small derivatives but keeps it."
 )
 LEFT_OUT = (
-    f"Dependence on inputs and Lyapunov exponents were left out: with more than {LARGEST_STATE} numbers in the state "
-    "they take minutes."
+    "Dependence on inputs, Lyapunov exponents and transients of the Jacobian were left out: with more than "
+    f"{LARGEST_STATE} numbers in the state they take minutes."
 )
 
 
@@ -63,11 +64,11 @@ def input_source(network: Any) -> Any:
 
 
 def network_findings(network: Any, part: str, drive: Drive | None = None) -> Iterator[Finding]:
-    """Findings of `part`, "gradients" or "fixed-points", about a network.
+    """Findings of `part`, "transients", "gradients" or "fixed-points", about a network.
 
     Args:
         network: see `kreiss.analysis.dynamics`.
-        part: one of the two.
+        part: one of the three.
         drive: its input; random by default.
     """
     system = analysis.dynamics(network).time_first()
@@ -83,6 +84,8 @@ def network_findings(network: Any, part: str, drive: Drive | None = None) -> Ite
         yield _exponents(system, drive)
     elif part == "fixed-points":
         yield _points(system, drive)
+    elif part == "transients" and system.state_size <= LARGEST_STATE:
+        yield _jacobian_growth(system, drive)
 
 
 # ---------------------------------------------------------------- gradients
@@ -150,6 +153,67 @@ def _decay(sensitivity: Any, first: int | None, horizon: int | None) -> str:
     if horizon is None:
         return f"{falls} but is above it again at the end of the {steps(len(sensitivity.by_lag))}"
     return f"{falls} and stays there" if first == horizon else f"{falls} and stays there from {steps(horizon)} on"
+
+
+# ---------------------------------------------------------------- transients
+
+
+def _jacobian_growth(system: Any, drive: Drive) -> Finding:
+    """Growth of disturbances of the nonlinear network, along trajectories and at fixed points."""
+    x = drive.inputs[:220, :2]
+    states = system.states(x)
+    horizon = max(1, min(HORIZON, len(x) // 2))
+    first = torch.linspace(0, len(x) - horizon, STRETCHES).long().unique()
+    windows = torch.cat([x[t : t + horizon] for t in first], 1)
+    products = analysis.singular_spectra(system, windows, torch.cat([states[t] for t in first])).product
+    along = torch.cat(
+        [products.new_ones(1, products.shape[1]), products[..., 0]]
+    )  # ‖∂h_{t+k}/∂h_t‖, (K + 1, stretches)
+    found = _found_points(system, states[:, :BATCH])
+    chosen = [i for i in range(len(found)) if found.fixed[i]][:MOST_POINTS]
+    at_points = [analysis.transient_growth(found.jacobians[i].double().cpu().numpy(), horizon) for i in chosen]
+    middle = along.median(1).values
+    numbers = {
+        "along_trajectories": middle.tolist(),
+        "along_trajectories_peak": float(middle.max()),
+        "along_trajectories_time": int(middle.argmax()),
+        "fixed_points": len(chosen),
+        "fixed_point_peaks": [growth.peak for growth in at_points],
+        "fixed_point_times": [growth.time for growth in at_points],
+        "fixed_point_radii": found.moduli[chosen, 0].tolist() if chosen else [],
+    }
+    sentence = f"{_along(middle, along.shape[1], drive.said)} {_at_points(at_points, found.moduli[chosen, 0])}"
+    stable = [bool(found.stable[i]) for i in chosen]
+    draw = lambda: plots.jacobian_growth(along, at_points, stable)  # noqa: E731
+    return Finding("jacobian-growth", "Transients of the network", sentence.rstrip(), numbers, draw)
+
+
+def _along(middle: Tensor, stretches: int, driver: str) -> str:
+    """The growth of a disturbance along trajectories."""
+    last, peak, at = len(middle) - 1, float(middle.max()), int(middle.argmax())
+    opening = f"Along {driver}, the worst small disturbance of the state"
+    end = f"after {steps(last)} it is {float(middle[-1]):.3g} times as long"
+    over = f"(median over {counted(stretches, 'stretch') if stretches == 1 else f'{stretches} stretches'})"
+    if at == 0:
+        return f"{opening} never grows; {end} {over}."
+    if at == last:
+        return f"{opening} grows all the way: {end} {over}."
+    return f"{opening} is longest after {steps(at)}, {peak:.3g} times as long; {end} {over}."
+
+
+def _at_points(growths: Sequence[Any], radii: Tensor) -> str:
+    """The growth of powers of the Jacobian at fixed points."""
+    if not growths:
+        return "No fixed point was found whose Jacobian could be followed."
+    most = max(range(len(growths)), key=lambda i: growths[i].peak)
+    growth, radius = growths[most], float(radii[most])
+    where = "At its fixed point" if len(growths) == 1 else f"At one of its {len(growths)} fixed points"
+    if growth.time == 0:
+        return f"{where}, whose Jacobian has spectral radius {radius:.4g}, no disturbance grows."
+    return (
+        f"{where} the powers of the Jacobian reach a norm of {growth.peak:.3g} after {steps(growth.time)}; its "
+        f"spectral radius is {radius:.4g}."
+    )
 
 
 # ---------------------------------------------------------------- exponents
@@ -221,7 +285,24 @@ def _points(system: Any, drive: Drive) -> Finding:
         "variance_of_first_direction": percent(float(basis.variances[0] / basis.variances.sum())),
     }
     draw = lambda: plots.fixed_points(fixed_points, basis, states).figure  # noqa: E731
-    return Finding("fixed-points", "Fixed points", sentence, numbers, draw)
+    return Finding("fixed-points", "Fixed points", sentence, numbers, draw, _plane(fixed_points, basis, states))
+
+
+def _plane(found: Any, basis: Any, states: Tensor) -> View:
+    """Points and trajectories in the plane of the two first principal directions."""
+    kinds = [0 if not fixed else 1 if stable else 2 for fixed, stable in zip(found.fixed, found.stable, strict=True)]
+    names = ("slow point", "stable fixed point", "unstable fixed point")
+    rows = zip(_on_plane(basis, found.points), kinds, found.speeds.tolist(), found.moduli[:, 0].tolist(), strict=True)
+    points = [
+        [*at, (2, 1, 0)[kind], f"{names[kind]}: speed {speed:.2g}, largest |λ| {top:.4g}"]
+        for at, kind, speed, top in (rows if len(found) else ())
+    ]
+    paths = {f"sequence {b + 1}": _on_plane(basis, states[:, b]) for b in range(states.shape[1])}
+    return View({"points": points}, paths, ("first principal direction", "second"), circle=False)
+
+
+def _on_plane(basis: Any, states: Tensor) -> list[list[float]]:
+    return [[round(x, 4) for x in point] for point in basis.project(states)[..., :2].tolist()]
 
 
 def _found_points(system: Any, states: Tensor) -> Any:

@@ -13,53 +13,20 @@ from typing import Any
 from kreiss.report.findings import Finding
 from kreiss.report.style import INK, save
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c1c; --paper: #ffffff; --soft: #f1f1ee; --line: #c9c9c4; --link: #005a96; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e6e3; --paper: #17181a; --soft: #232528; --line: #45484d; --link: #7cc4f5; }
-}
-:root[data-theme="light"] { color-scheme: light; --ink: #1c1c1c; --paper: #ffffff; --soft: #f1f1ee; --line: #c9c9c4;
-  --link: #005a96; }
-:root[data-theme="dark"] { color-scheme: dark; --ink: #e6e6e3; --paper: #17181a; --soft: #232528; --line: #45484d;
-  --link: #7cc4f5; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-main, header, nav, footer { max-width: 60rem; margin: 0 auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 1.2rem 0 .4rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; scroll-margin-top: 1rem; }
-a { color: var(--link); }
-a:focus-visible, button:focus-visible, summary:focus-visible,
-.wide:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-.skip { position: absolute; left: -100vw; }
-.skip:focus { left: 1rem; top: .5rem; background: var(--paper); padding: .4rem .8rem; }
-nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
-nav a { display: inline-block; padding: .35rem 0; }
-figure { margin: .8rem 0; }
-figure svg { width: 100%; height: auto; }
-button { font: inherit; padding: .45rem .9rem; color: inherit; background: var(--soft); border: 1px solid var(--line);
-  border-radius: .4rem; }
-details { background: var(--soft); border-radius: .4rem; padding: .4rem .8rem; }
-summary { cursor: pointer; padding: .25rem 0; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; }
-th, td { text-align: left; padding: .2rem 1rem .2rem 0; border-bottom: 1px solid var(--line); font-weight: normal; }
-td { font-variant-numeric: tabular-nums; }
-footer { padding: 2rem 1rem; opacity: .8; }
-@media print { button, nav, .skip { display: none; } }
-"""
+SUMMARY = 5  # sentences at the top of a page
+STRIP = 4  # small pictures below them
+# the findings that say most, in the order in which they are chosen for both
+CHIEF = (
+    "training", "spectrum", "jacobian-growth", "attention", "fixed-points", "answers", "relations", "lyapunov",
+    "memory", "growth", "gradients", "structure", "starts",
+)  # fmt: skip
+WIDE, LOW, TALL = 8.0, 4.0, 5.8  # inches: the width of a picture, its height, and that of a round or square one
+SENTENCE = re.compile(r"(?<=[a-zλ0-9%)])\. (?=[A-Z0-9‖])")  # the end of one, not of an abbreviation or a number
 
-SCRIPT = """
-const button = document.querySelector('button');
-const dark = matchMedia('(prefers-color-scheme: dark)');
-const now = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');
-const tell = () => { button.textContent = now() === 'dark' ? 'Light page' : 'Dark page'; };
-button.addEventListener('click', () => {
-  document.documentElement.dataset.theme = now() === 'dark' ? 'light' : 'dark';
-  tell();
-});
-button.hidden = false;
-tell();
-"""
+
+def asset(name: str) -> str:
+    """A file of the page."""
+    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 
 def write(title: str, about: str, findings: Sequence[Finding], folder: Path) -> Path:
@@ -72,11 +39,11 @@ def write(title: str, about: str, findings: Sequence[Finding], folder: Path) -> 
         folder: created if missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    sections = []
+    sections, boxes = [], {}
     for finding in findings:
-        figure = finding.draw()
-        vector, _ = save(figure, folder / finding.key)
+        vector, _ = save(widened(finding.draw()), folder / finding.key)
         picture = inline(vector.read_text(encoding="utf-8"), finding.key, finding.sentence)
+        boxes[finding.key] = re.findall(r'viewBox="([^"]+)"', picture)[0]
         sections.append(_section(finding, picture))
     numbers = {
         "title": title,
@@ -88,8 +55,37 @@ def write(title: str, about: str, findings: Sequence[Finding], folder: Path) -> 
     (folder / "analysis.json").write_text(json.dumps(numbers, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     page = folder / "index.html"
     links = [(finding.key, finding.title) for finding in findings]
-    page.write_text(whole(title, about, links, sections, "All numbers are in analysis.json beside this page."), "utf-8")
+    foot = "All numbers are in analysis.json beside this page."
+    page.write_text(whole(title, about, links, sections, foot, opening=_opening(findings, boxes)), "utf-8")
     return page
+
+
+def _opening(findings: Sequence[Finding], boxes: dict[str, str]) -> str:
+    """The summary, and a strip of small pictures that lead to the large ones, of which they are copies by reference."""
+    chief = [finding for key in CHIEF for finding in findings if finding.key == key]
+    sentences = [html.escape(first_sentence(finding.sentence)) for finding in chief[:SUMMARY]]
+    if len(findings) < 2 or not sentences:
+        return ""
+    pictures = "".join(
+        f'''<li><a href="#{finding.key}"><svg viewBox="{boxes[finding.key]}" role="img" aria-label="{finding.title}">
+<use href="#{finding.key}-figure_1"/></svg>{html.escape(finding.title)}</a></li>'''
+        for finding in chief[:STRIP]
+    )
+    return f'<p class="summary">{" ".join(sentences)}</p>\n<ul class="strip">{pictures}</ul>\n'
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text."""
+    return SENTENCE.split(text, maxsplit=1)[0].rstrip(".") + "."
+
+
+def widened(figure: Any) -> Any:
+    """A figure at the width of the page; round and square plots get the height for it."""
+    width, height = figure.get_size_inches()
+    if width < WIDE:
+        square = any(axes.name == "polar" or axes.get_aspect() != "auto" for axes in figure.axes)
+        figure.set_size_inches(WIDE, max(height, TALL if square else LOW))
+    return figure
 
 
 def _plain(value: Any) -> Any:
@@ -123,18 +119,26 @@ def _section(finding: Finding, picture: str) -> str:
     return f"""<section aria-labelledby="{finding.key}">
 <h2 id="{finding.key}">{html.escape(finding.title)}</h2>
 <p>{html.escape(finding.sentence)}</p>
-{framed(picture, finding.title)}
+{_view(finding)}{framed(picture, finding.title)}
 <details><summary>Numbers</summary><div class="wide" tabindex="0" role="region" aria-label="Numbers of
 {html.escape(finding.title)}"><table><tbody>{rows}</tbody></table></div></details>
 </section>"""
 
 
+def _view(finding: Finding) -> str:
+    """What the script of the page draws: nothing without it."""
+    if finding.view is None:
+        return ""
+    content = json.dumps(finding.view.content(finding.title), ensure_ascii=False, separators=(",", ":"))
+    content = content.replace("</", "<\\/")
+    return f'<div class="view" data-key="{finding.key}"><script type="application/json">{content}</script></div>\n'
+
+
 def framed(picture: str, title: str) -> str:
-    """A figure at a legible size; a wide one scrolls on a narrow screen, also with the arrow keys."""
+    """A figure at the width of the page; on a narrow screen a wide one scrolls, also with the arrow keys."""
     width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', picture)[0])  # in points
     narrow = width <= 380
-    least = 0 if narrow else round(width)
-    picture = picture.replace("<svg", f'<svg style="min-width: {least}px; max-width: {round(1.5 * width)}px"', 1)
+    picture = picture.replace("<svg", f'<svg style="min-width: {0 if narrow else round(0.9 * width)}px"', 1)
     if narrow:
         return f"<figure>{picture}</figure>"
     label = html.escape(title, quote=True)
@@ -156,6 +160,7 @@ def whole(
     sections: Sequence[str],
     foot: str,
     *,
+    opening: str = "",
     style: str = "",
     script: str = "",
 ) -> str:
@@ -167,6 +172,7 @@ def whole(
         links: (id of a section, its title).
         sections: in the order shown.
         foot: the text of the footer.
+        opening: what stands below the title.
         style: rules of its own.
         script: of its own.
     """
@@ -179,17 +185,18 @@ def whole(
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)} – kreiss</title>
 <link rel="icon" href="data:,">
-<style>{STYLE}{style}</style>
+<style>{asset("page.css")}{style}</style>
 </head>
 <body>
 <a class="skip" href="#content">Skip to the content</a>
-<header><h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><button type="button" hidden>Dark page</button></header>
+<header><button type="button" hidden>Dark page</button><h1>{html.escape(title)}</h1>
+{opening}<p>{html.escape(about)}</p></header>
 {contents}
 <main id="content">
 {"".join(sections)}
 </main>
 <footer>Made by kreiss. {html.escape(foot)}</footer>
-<script>{SCRIPT}{script}</script>
+<script>{asset("page.js")}{script}</script>
 </body>
 </html>
 """

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from kreiss.report import plots
-from kreiss.report.findings import Finding, percent, ranged
+from kreiss.report.findings import Finding, View, eigenvalue_points, percent, ranged
 from kreiss.report.plots.runs import Records, validations
 from kreiss.report.style import canvas
 from kreiss.tasks.base import HIGHER
 
-MOST_FRAMES = 8
+MOST_FRAMES = 8  # drawn side by side
+MOST_VIEWED = 60  # that the slider of a page goes through
 
 
 def run_findings(
@@ -74,7 +75,6 @@ def _from_to(first: float, last: float) -> str:
 
 def _frames(spectra: Mapping[int, np.ndarray[Any, Any]]) -> Finding:
     updates = list(spectra)
-    chosen = [updates[i] for i in np.unique(np.linspace(0, len(updates) - 1, MOST_FRAMES).round().astype(int))]
     (first, start), (last, end) = (updates[0], spectra[updates[0]]), (updates[-1], spectra[updates[-1]])
     inside = [float((np.abs(values) < 0.99).mean()) for values in (start, end)]
     sentence = (
@@ -90,9 +90,18 @@ def _frames(spectra: Mapping[int, np.ndarray[Any, Any]]) -> Finding:
             str(update): [[value.real, value.imag] for value in values] for update, values in spectra.items()
         },
     }
-    frames = {update: spectra[update] for update in chosen}
+    frames = {update: spectra[update] for update in _evenly(updates, MOST_FRAMES)}
     draw = lambda: plots.spectrum_frames(frames)  # noqa: E731
-    return Finding("spectrum-frames", "The spectrum through training", sentence, numbers, draw)
+    view = View(
+        {f"update {update}": eigenvalue_points(spectra[update]) for update in _evenly(updates, MOST_VIEWED)},
+        slider="update",
+    )
+    return Finding("spectrum-frames", "The spectrum through training", sentence, numbers, draw, view)
+
+
+def _evenly(updates: Sequence[int], count: int) -> list[int]:
+    """At most `count` of the updates, the first and the last among them."""
+    return [updates[i] for i in np.unique(np.linspace(0, len(updates) - 1, count).round().astype(int))]
 
 
 def _distance(first: np.ndarray[Any, Any], last: np.ndarray[Any, Any]) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from kreiss.catalogue import MODELS, RELATIONAL_MODELS
@@ -11,6 +13,8 @@ from kreiss.experiments import EXPERIMENTS, experiment
 from kreiss.report.comparison import Comparison, Line, compare
 from kreiss.report.tables import failures, heading_row, label, markdown_row, number, parameters, without_empty
 from kreiss.studies.results import Record
+
+BENCH = Path("results/bench.json")
 
 
 class Column(NamedTuple):
@@ -47,6 +51,27 @@ def summary(known: dict[str, Record]) -> str:
         cells = [_cell(rows[column].get(name + column.ending), column.metric) for column in COLUMNS]
         lines.append(markdown_row([title, *cells]))
     return "\n".join(lines) + "\n"
+
+
+def headline(known: dict[str, Record], bench: Path = BENCH) -> str:
+    """The numbers of the README's first screen, from recorded results and measurements; and where LSTM is better."""
+    copy, *_, ptb = (_lines(column, known) for column in COLUMNS)
+
+    def mean(lines: dict[str, Line], name: str, metric: str) -> float:
+        return lines[name].of(metric, "test").mean or float("nan")
+
+    work = json.loads(bench.read_text(encoding="utf-8"))["works"]["psMNIST"]
+    ratio, shape = work["ratios"]["layer / nn.LSTM"]["ratio"], work["shape"]
+    sentences = (
+        "- **Memory.** Copying ten symbols after 200 steps, `NNRNN` answers "
+        f"{mean(copy, 'nnrnn-exact', 'accuracy'):.3f} right, `LSTM` {mean(copy, 'lstm', 'accuracy'):.3f}, with the same units and the published settings.",
+        f"- **Speed.** A training pass of {shape['steps']} steps takes {ratio:.2f} of the time of `torch.nn.LSTM` on a "
+        f"CPU ({shape['hidden']} units, batch {shape['batch']}).",
+        "- **Exact resuming.** A run that was killed goes on bit for bit as if it had never stopped.",
+        f"- **Where LSTM is better.** On text: {mean(ptb, 'lstm-300', 'bpc'):.2f} bits per character of Penn Treebank "
+        f"after an epoch, against {mean(ptb, 'nnrnn-exact-300', 'bpc'):.2f} of `NNRNN` with the same units.",
+    )
+    return "\n".join(sentences) + "\n"
 
 
 def _lines(column: Column, known: dict[str, Record]) -> dict[str, Line]:

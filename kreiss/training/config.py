@@ -25,7 +25,7 @@ from kreiss.settings import (
     Section,
     TaskSection,
 )
-from kreiss.tasks import task_named
+from kreiss.tasks import TASKS, task_named
 
 LARGEST_FILE = 10**6  # bytes of a file of settings
 DEEPEST, MOST = 20, 10_000  # levels and values in it, aliases expanded
@@ -268,6 +268,24 @@ def plain(config: Config) -> dict[str, Any]:
 def written(config: Config) -> str:
     """All settings as YAML, which `read_settings` reads back to the same."""
     return yaml.safe_dump(plain(config), sort_keys=False)
+
+
+def changed(config: Config) -> dict[str, Any]:
+    """Settings that differ from their defaults, by dotted name."""
+    own: dict[str, dict[str, Option]] = {
+        "task": options_of(TASKS[config.task.name]) if config.task.name in TASKS else {},
+        "model": NETWORKS[config.model.name].options(config.model.name) if config.model.name in NETWORKS else {},
+    }
+    defaults: dict[str, Any] = {name: field.default for name, field in Config.model_fields.items()}
+    for section in SECTIONS:
+        fields = type(getattr(config, section)).model_fields
+        defaults |= {f"{section}.{name}": option.default for name, option in own.get(section, {}).items()}
+        defaults |= {f"{section}.{name}": field.default for name, field in fields.items()}
+    return {
+        name: value
+        for name, value in dotted(plain(config)).items()
+        if name not in defaults or value != json.loads(json.dumps(defaults[name], default=str))
+    }
 
 
 def up_to_date(recorded: dict[str, Any]) -> dict[str, Any]:

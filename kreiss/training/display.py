@@ -1,25 +1,26 @@
-"""Progress of a run on the terminal: a live line, plain lines, JSON lines, or nothing."""
+"""Progress of a run on the terminal: one table, live or in plain lines; JSON lines; or nothing."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live as LiveScreen
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from kreiss.settings import Config
-from kreiss.training.config import written
+from kreiss.settings import SHORT, Config
+from kreiss.training.config import changed, written
 from kreiss.training.learner import Now
 
-REFRESH = 0.2  # seconds; drawing a line costs milliseconds
-GLANCE = 5.0  # seconds between spectra, each an eigendecomposition
-GLANCE_SHARE = 0.02  # of the run time, at most
-SAY = 10.0  # seconds between plain lines
+REFRESH = 0.2  # seconds between changes of the live row; drawing it costs milliseconds
+SAY = 10.0  # seconds between rows of plain lines
+GLANCE_SHARE = 0.02  # of the run time at most for spectra, each an eigendecomposition
+LONGEST = 2.0  # seconds that the live row may wait for its spectrum; where one costs more the row has none
+MODULI = ("min", "mean", "max")
 
 
 class Display:
@@ -30,7 +31,14 @@ class Display:
         metric: name of the task's own metric.
         baseline: that metric without memory.
         glance: gives summary statistics of the spectrum.
+
+    Attributes:
+        best: the metric at its best validation so far, set by the session.
+        tells: which settings are printed at the start: "changed" ones, "all", or "none".
     """
+
+    best: float | None = None
+    tells = "changed"
 
     def __init__(self, steps: int, metric: str, baseline: float | None, glance: Callable[[], dict[str, float]]) -> None:
         self.steps = steps
@@ -49,6 +57,9 @@ class Display:
 
     def say(self, text: str) -> None:
         """A message to the user."""
+
+    def finished(self, where: str) -> None:
+        """The run has finished, in this folder."""
 
     def close(self) -> None:
         """The run has ended."""
@@ -71,75 +82,110 @@ class JsonLines(Display):
 
 
 class Plain(Display):
-    """Occasional lines, for files and pipes."""
+    """A table of lines, for files and pipes: one row per validation, and one now and then between them.
+
+    Every number of a row is of the update that the row begins with.
+    """
 
     console: Console
-    tells_settings = True
-    _last = 0.0
+    _now: Now | None = None
 
     def start(self, config: Config, where: str, update: int) -> None:
-        self.console = Console(soft_wrap=True, highlight=False)
-        if self.tells_settings:
-            self.console.print(written(config).rstrip(), markup=False)
-        self.console.print(f"run: {where}; {self.steps} updates" + (f", from update {update}" if update else ""))
+        self.console = Console(highlight=False)
+        clock = time.monotonic()
+        self._has_spectrum = bool(self.glance())
+        self._began = self._said = time.monotonic()
+        self._first, self._cost = update, self._began - clock
+        if self.tells != "none":
+            self.say(written(config).rstrip() if self.tells == "all" else command(config))
+        again = f" from update {update}" if update else ""
+        without = "" if self.baseline is None else f"; {self.metric} without memory {self.baseline:.4g}"
+        self.say(f"run {where}: {self.steps} updates{again} on {config.device}{without}")
+        self.console.print(self._line([name for name, _ in self._columns()]), style="bold", **WHOLE)
 
     def show(self, now: Now) -> None:
-        if time.monotonic() - self._last >= SAY:
-            self._last = time.monotonic()
-            self.say(f"update {now.update}/{self.steps}  loss {now.loss:.5g}  gradient {now.norm:.3g}{now.words}")
+        self._now = now
+        if time.monotonic() - self._said >= SAY:
+            self._said = time.monotonic()
+            self.console.print(self._row(now), **WHOLE)
 
     def record(self, record: dict[str, Any]) -> None:
-        if "split" in record:
-            self.say(evaluation_line(record, self.metric, self.baseline))
+        if record.get("split") == "test":
+            self.say(evaluation_words(record, self.metric, self.baseline))
+        elif "split" in record:
+            self.console.print(self._row(self._now, record), **WHOLE)
+            self._said = time.monotonic()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False)
+        """Print text, on a terminal folded at words; a pipe gets it whole."""
+        self.console.print(text, markup=False, soft_wrap=not self.console.is_terminal)
+
+    def finished(self, where: str) -> None:
+        if self.tells != "none":
+            self.console.print(f"saved to {where}; next: kreiss analyze {shlex.quote(where)}", markup=False, **WHOLE)
+
+    # ------------------------------------------------------------ the table
+
+    def _columns(self) -> list[tuple[str, int]]:
+        """Headings and widths; a network without a recurrent matrix has no column of moduli."""
+        moduli = [("|λ| min mean  max", 17)] if self._has_spectrum else []
+        valid = f"valid {self.metric}"
+        update = max(6, len(str(self.steps)))
+        return [("update", update), ("loss", 8), (valid, max(10, len(valid))), ("best", 8), *moduli, ("left", 7)]
+
+    def _line(self, cells: list[str], others: tuple[str, ...] = ()) -> str:
+        """Cells under their headings, then as many of the other numbers, each with its name, as fit."""
+        line = "  ".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, self._columns(), strict=True))
+        for other in others:
+            line += f"  {other}" if len(line) + 2 + len(other) <= self.console.width else ""
+        return line
+
+    def _row(self, now: Now | None, record: dict[str, Any] | None = None, spectrum: bool = True) -> str:
+        """The row of an update, with its validation if there was one."""
+        update = record["update"] if record else now.update if now else 0
+        look = record or (self.glance() if self._has_spectrum and spectrum else {})
+        loss = f"{now.loss:.4g}" if now and now.update == update else ""
+        valid = f"{record[self.metric]:.4g}" if record else ""
+        best = "" if self.best is None else f"{self.best:.4g}"
+        cells = [str(update), loss, valid, best]
+        cells += [moduli(look)] if self._has_spectrum else []
+        others = others_of(record, self.metric) if record else (*now.words, f"‖∇‖ {now.norm:.2g}") if now else ()
+        return self._line([*cells, self._left(update)], others)
+
+    def _left(self, update: int) -> str:
+        """Hours, minutes and seconds until the last update at the rate so far."""
+        made = update - self._first
+        seconds = round((time.monotonic() - self._began) / made * (self.steps - update)) if made > 0 else None
+        if seconds is None:
+            return ""
+        minutes, hours = seconds // 60 % 60, seconds // 3600
+        return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
 
 
 class Live(Plain):
-    """A progress bar with rate, time left and loss; below it the metric against its baseline and the spectrum.
-
-    These two are measured less often than the loss, so each shows the update it is from.
-    """
+    """The same table with one more row that changes with the updates."""
 
     _shown = 0.0
-    _looked = 0.0
-    _looking = 0.0  # seconds spent on the spectrum
     _screen: LiveScreen | None = None
 
     def start(self, config: Config, where: str, update: int) -> None:
         super().start(config, where, update)
-        self._began = time.monotonic()
-        self._metric = self._spectrum = ""
-        self._progress = Progress(
-            BarColumn(24), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("{task.description}")
-        )
-        self._bar = self._progress.add_task("", total=self.steps, completed=update)
-        self._screen = LiveScreen(self._progress, console=self.console, auto_refresh=False)
+        period = max(REFRESH, self._cost / GLANCE_SHARE)
+        self._looks = period <= LONGEST
+        self._period = period if self._looks else REFRESH
+        self._screen = LiveScreen(Text(), console=self.console, auto_refresh=False, transient=True)
         self._screen.start()
 
     def show(self, now: Now) -> None:
-        clock = time.monotonic()
-        if clock - self._shown < REFRESH and now.update < self.steps:
-            return
-        self._shown = clock
-        assert self._screen is not None
-        if clock - self._looked >= GLANCE and self._looking <= GLANCE_SHARE * (clock - self._began):
-            self._look(clock, now.update)
-        loss = f"loss {now.loss:.4g}  ‖∇‖ {now.norm:.2g}{now.words}"
-        self._progress.update(self._bar, completed=now.update, description=loss)
-        below = "  ".join(part for part in (self._metric, self._spectrum) if part)
-        self._screen.update(Group(self._progress, Text(below)), refresh=True)
-
-    def _look(self, clock: float, update: int) -> None:
-        self._spectrum = at_update(spectrum_words(self.glance()), update)
-        self._looked = time.monotonic()
-        self._looking += self._looked - clock
+        self._now = now
+        if time.monotonic() - self._shown >= self._period:
+            self._shown = time.monotonic()
+            assert self._screen is not None
+            self._screen.update(Text(self._row(now, spectrum=self._looks)), refresh=True)
 
     def record(self, record: dict[str, Any]) -> None:
-        if "split" in record:
-            self._metric = at_update(metric_words(record, self.metric, self.baseline), record["update"])
-            self._spectrum = at_update(spectrum_words(record), record["update"])
+        if "split" in record and self._screen is not None:
+            self._screen.update(Text(), refresh=True)  # the row below is of an earlier update
         super().record(record)
 
     def close(self) -> None:
@@ -147,59 +193,55 @@ class Live(Plain):
             self._screen.stop()
 
 
-class BriefPlain(Plain):
-    """Without the settings, for several runs in a row."""
+# ---------------------------------------------------------------- words
 
-    tells_settings = False
-
-
-class BriefLive(Live):
-    """Without the settings, for several runs in a row."""
-
-    tells_settings = False
+WHOLE: dict[str, Any] = {"soft_wrap": True}  # a line that fits, or must stay in one piece
 
 
-class Rate(ProgressColumn):
-    """Updates per second."""
+def command(config: Config) -> str:
+    """The settings that differ from their defaults, as the command that gives them."""
+    short = {dotted: name for name, dotted in SHORT.items()}
+    words = ["kreiss", "train", config.task.name, "--model", config.model.name]
+    known = {"device": config.device, "eval_every": max((config.steps or 0) // 10, 1)}  # where nothing else is said
+    for name, value in changed(config).items():
+        if name not in ("task.name", "model.name") and value != known.get(name):
+            shown = value if isinstance(value, str) else json.dumps(value)
+            words += [f"--{short.get(name, name).replace('_', '-')}", shown]
+    return " ".join(shlex.quote(word) for word in words)
 
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.1f}/s" if task.speed else "")
 
-
-def metric_words(record: dict[str, Any], metric: str, baseline: float | None) -> str:
-    """ "valid loss 0.0123 (without memory 0.1733)"."""
+def evaluation_words(record: dict[str, Any], metric: str, baseline: float | None) -> str:
+    """All of an evaluation: "test loss 0.0123 (without memory 0.1733)  accuracy 0.99  |λ| 0.98 0.99 1.00"."""
     without = "" if baseline is None else f" (without memory {baseline:.4g})"
-    return f"{record['split']} {metric} {record[metric]:.4g}{without}"
+    spectrum = f"|λ| {moduli(record)}" if moduli(record) else ""
+    parts = [f"{record['split']} {metric} {record[metric]:.4g}{without}", *others_of(record, metric), spectrum]
+    return "  ".join(part for part in parts if part)
 
 
-def evaluation_line(record: dict[str, Any], metric: str, baseline: float | None) -> str:
-    """All of an evaluation in one line."""
-    known = ("split", "update", metric, "modulus_min", "modulus_mean", "modulus_max", "departure", "seconds")
-    others = [f"{name} {value:.4g}" for name, value in record.items() if name not in known]
-    parts = [metric_words(record, metric, baseline), *others, spectrum_words(record)]
-    return f"update {record['update']}  " + "  ".join(part for part in parts if part)
+def others_of(record: dict[str, Any], metric: str) -> tuple[str, ...]:
+    """The numbers of an evaluation besides its metric and moduli, each with its name."""
+    known = ("split", "update", metric, "seconds", *(f"modulus_{which}" for which in MODULI))
+    return tuple(f"{name} {value:.4g}" for name, value in record.items() if name not in known)
 
 
-def spectrum_words(numbers: dict[str, float]) -> str:
-    """ "|λ| 0.98 0.99 1  departure 0.3"."""
+def moduli(numbers: dict[str, Any]) -> str:
+    """Smallest, mean and largest |λ|: "0.980 0.990 1.000"; empty if there are none."""
     if "modulus_min" not in numbers:
         return ""
-    moduli = " ".join(f"{numbers[f'modulus_{which}']:.3f}" for which in ("min", "mean", "max"))
-    return f"|λ| {moduli}  departure {numbers['departure']:.3g}"
-
-
-def at_update(words: str, update: int) -> str:
-    """ "|λ| 0.98 0.99 1  departure 0.3 at update 40"; empty for no words."""
-    return f"{words} at update {update}" if words else ""
+    return " ".join(f"{numbers[f'modulus_{which}']:.3f}" for which in MODULI)
 
 
 def choose(kind: str) -> type[Display]:
-    """The display for "auto", "brief", "live", "plain", "json" or "quiet"."""
+    """The display for "auto", "brief", "verbose", "live", "plain", "json" or "quiet"."""
     shown = {"live": Live, "plain": Plain, "json": JsonLines, "quiet": Display}
     if kind in shown:
         return shown[kind]
     console = Console()
-    terminal = console.is_terminal or console.is_jupyter
-    if kind == "brief":
-        return BriefLive if terminal else BriefPlain
-    return Live if terminal else Plain
+    return Live if console.is_terminal or console.is_jupyter else Plain
+
+
+def opened(kind: str, *of: Any) -> Display:
+    """A display of a kind; "brief" says nothing of settings and folder, for several runs in a row."""
+    display = choose(kind)(*of)
+    display.tells = {"brief": "none", "verbose": "all"}.get(kind, "changed")
+    return display

@@ -56,7 +56,7 @@ def fit(
         out: folder of the run; without one nothing is written.
         resume: resume the run in `out`, with this model and task.
         repair: when resuming, as in `kreiss resume --repair`.
-        show: "auto", "live", "plain", "json" or "quiet".
+        show: "auto", "verbose" (with every setting), "live", "plain", "json" or "quiet".
         more: settings with short names: lr=1e-3, steps=500.
 
     Example:

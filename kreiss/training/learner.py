@@ -17,7 +17,7 @@ class Now:
     update: int
     loss: float
     norm: float
-    words: str = ""
+    words: tuple[str, ...] = ()
 
 
 class Learner(ABC):

@@ -152,12 +152,12 @@ class Reinforced(Scored):
         self.ended, self.clock = [], time.monotonic()
         return record
 
-    def _words(self) -> str:
+    def _words(self) -> tuple[str, ...]:
         """Reward and frames per second, for the display."""
         assert self.ppo.frames is not None
         rate = self.ppo.frames * self.config.batch / max(time.monotonic() - self.clock, 1e-9)
-        reward = f"  reward {np.mean([reward for reward, _ in self.ended]):.3f}" if self.ended else ""
-        return f"{reward}  {rate:.0f} frames/s"
+        reward = (f"reward {np.mean([reward for reward, _ in self.ended]):.3f}",) if self.ended else ()
+        return (*reward, f"{rate:.0f} frames/s")
 
     def evaluate(self, split: Literal["valid", "test"]) -> dict[str, float]:
         """Means over the episodes of a validation or test."""

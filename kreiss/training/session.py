@@ -129,8 +129,10 @@ class Session:
             self._keep_spectrum(eigenvalues(self.model))
         self.trackers = open_trackers(self.config, self.out, done)
         baseline = self.learner.baseline().get(self.learner.metric)
-        kind = display.choose(show)
-        self.display = kind(self.config.steps, self.learner.metric, baseline, lambda: glance(self.model))
+        self.display = display.opened(
+            show, self.config.steps, self.learner.metric, baseline, lambda: glance(self.model)
+        )
+        self._show_best()
         self.display.start(self.config, str(self.out or "not saved"), done)
 
     # ------------------------------------------------------------ updates
@@ -195,8 +197,13 @@ class Session:
     def _keep_best(self, metrics: dict[str, float]) -> None:
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
         self.best = Best(self.learner.updates, metrics, tensors)
+        self._show_best()
         if self.folder is not None:
             self._write_best(self.folder, self.best)
+
+    def _show_best(self) -> None:
+        if self.best is not None:
+            self.display.best = self.best.metrics.get(self.learner.metric)
 
     def _write_best(self, folder: RunFolder, best: Best) -> None:
         content = {**self._described(), "update": best.update, "metrics": best.metrics, "run": folder.run}
@@ -282,6 +289,8 @@ class Session:
             self.folder.set_status(state, self.learner.updates, cause="solved" if solved else "")
         if solved:
             self.display.say(f"solved at update {self.learner.updates}")
+        if state == "finished" and self.folder is not None:
+            self.display.finished(str(self.out))
         if state == "interrupted" and self.folder is not None:
             self.display.say(f"interrupted at update {self.learner.updates}; resume with: kreiss resume {self.out}")
 
@@ -290,7 +299,7 @@ class Session:
             return
         ours = isinstance(error, (InputError, RunError))
         message = str(error) if ours else f"{type(error).__name__}: {error}".removesuffix(": ")
-        stopped = isinstance(error, KeyboardInterrupt)  # a second Ctrl-C, in the middle of an update
+        stopped = isinstance(error, (KeyboardInterrupt, BrokenPipeError, SystemExit))  # a second Ctrl-C, or `| head`
         cause = "diverged" if isinstance(error, Diverged) else "" if stopped else "error"
         with suppress(RunError):  # the disk is full: the error itself is being raised
             self.folder.set_status("interrupted" if stopped else "failed", self.learner.updates, message, cause)

@@ -161,6 +161,8 @@ def transients(found: Mapping[str, SphereTransients], axes: Sequence[Any] | None
         axes[0].set(ylabel="deviation across units", title="transients from random starts")
         axes[1].set(xlabel="steps", ylabel="length of the state")
         axes[0].legend(fontsize=8)
+        for panel, means in zip(axes, ("unit_mean", "norm_mean"), strict=True):
+            log_where_wide(panel, np.concatenate([getattr(sample, means) for sample in found.values()]))
     return axes
 
 

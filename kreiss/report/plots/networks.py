@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,11 @@ from kreiss.analysis import (
     GradientHistory,
     LyapunovSpectrum,
     Sensitivity,
+    TransientGrowth,
 )
 from kreiss.analysis.arrays import as_array
-from kreiss.report.plots.matrices import SHADE, _axes, log_where_wide
-from kreiss.report.style import COLOURS, GREY, style
+from kreiss.report.plots.matrices import SHADE, _axes, log_where_wide, spans_a_decade
+from kreiss.report.style import COLOURS, GREY, canvas, style
 
 INFLUENCE = r"$\Vert\partial h_\tau/\partial x_t\Vert$"
 GRADIENT = r"$\Vert\partial L/\partial h_t\Vert$"
@@ -28,8 +29,11 @@ def heat_map(found: Sensitivity, axes: Any = None, *, title: str = INFLUENCE) ->
     axes = _axes(axes, size=(4.8, 4.0))
     norms = as_array("norms", found.norms)
     with style():
+        from matplotlib.colors import LogNorm
+
         shown = np.where(np.tri(len(norms), dtype=bool), norms, np.nan)
-        image = axes.imshow(shown, interpolation="nearest", aspect="equal")
+        scale = LogNorm(max(norms.max() / 1e6, norms[norms > 0].min())) if spans_a_decade(norms[norms > 0]) else None
+        image = axes.imshow(shown, interpolation="nearest", aspect="equal", norm=scale)
         axes.figure.colorbar(image, ax=axes, shrink=0.8)
         axes.grid(False)
         axes.set(xlabel="input step t", ylabel="state step τ", title=title)
@@ -103,6 +107,37 @@ def lyapunov(found: LyapunovSpectrum, axes: Any = None) -> Any:
         if lost:
             axes.text(0.98, 0.96, f"{lost} more at −∞", transform=axes.transAxes, ha="right", va="top", fontsize=8)
     return axes
+
+
+def jacobian_growth(along: Any, at_points: Sequence[TransientGrowth], stable: Sequence[bool]) -> Any:
+    """Norms of products of Jacobians along trajectories, and of powers of the Jacobian at fixed points, against steps.
+
+    Args:
+        along: ‖∂h_{t+k}/∂h_t‖, (K + 1, stretches).
+        at_points: growth of the powers at each fixed point.
+        stable: which of them are stable.
+    """
+    figure, (left, right) = canvas(1, 2, size=(9.4, 3.8))
+    norms = as_array("norms", along)
+    k = np.arange(len(norms))
+    with style():
+        left.plot(k, np.median(norms, 1), color=COLOURS[0], label="median")
+        left.fill_between(k, norms.min(1), norms.max(1), color=COLOURS[0], alpha=SHADE, linewidth=0)
+        left.axhline(1, color=GREY, linestyle="--", linewidth=1)
+        left.set(xlabel="steps, k", ylabel=r"$\Vert\partial h_{t+k}/\partial h_t\Vert$", title="along trajectories")
+        log_where_wide(left, norms)
+        for growth, holds in zip(at_points, stable, strict=True):
+            right.plot(growth.norms, color=COLOURS[2] if holds else COLOURS[1], label="stable" if holds else "unstable")
+        right.axhline(1, color=GREY, linestyle="--", linewidth=1)
+        right.set(xlabel="steps, k", ylabel=r"$\Vert J^k\Vert$", title="at fixed points")
+        if at_points:
+            every = np.concatenate([growth.norms for growth in at_points])
+            log_where_wide(right, every[every > 0])
+            named = dict(zip(*reversed(right.get_legend_handles_labels()), strict=True))
+            right.legend(named.values(), named, fontsize=8)
+        else:
+            right.text(0.5, 0.5, "none was found", transform=right.transAxes, ha="center")
+    return figure
 
 
 def fixed_points(found: FixedPoints, basis: Dimensionality, states: Any = None, axes: Any = None) -> Any:
