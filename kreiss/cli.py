@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import cyclopts
+from cyclopts import Parameter
 
 from kreiss.commands import (
     analyze,
@@ -22,7 +23,7 @@ from kreiss.commands import (
     resume,
     runs,
 )
-from kreiss.commands.words import COMMON, Positive, new_folder
+from kreiss.commands.words import COMMON, Flag, Positive, new_folder
 from kreiss.errors import InputError, in_bytes
 from kreiss.version import __version__
 

@@ -64,7 +64,8 @@ def headline(known: dict[str, Record], bench: Path = BENCH) -> str:
     ratio, shape = work["ratios"]["layer / nn.LSTM"]["ratio"], work["shape"]
     sentences = (
         "- **Memory.** Copying ten symbols after 200 steps, `NNRNN` answers "
-        f"{mean(copy, 'nnrnn-exact', 'accuracy'):.3f} right, `LSTM` {mean(copy, 'lstm', 'accuracy'):.3f}, with the same units and the published settings.",
+        f"{mean(copy, 'nnrnn-exact', 'accuracy'):.3f} right, `LSTM` {mean(copy, 'lstm', 'accuracy'):.3f}, with the "
+        "same units and the published settings.",
         f"- **Speed.** A training pass of {shape['steps']} steps takes {ratio:.2f} of the time of `torch.nn.LSTM` on a "
         f"CPU ({shape['hidden']} units, batch {shape['batch']}).",
         "- **Exact resuming.** A run that was killed goes on bit for bit as if it had never stopped.",
