@@ -65,6 +65,7 @@ ARROWS = {
         "prediction",
         "relational",
         "report",
+        "rl",
         "storage",
         "studies",
         "tasks",

@@ -1,7 +1,7 @@
 """Tasks: batches by number, loss, metrics, memoryless baseline; independent of models."""
 
-from kreiss import own
 from kreiss.errors import InputError, check_name
+from kreiss.own import is_own, trusted
 from kreiss.tasks.adding import Adding
 from kreiss.tasks.audio import Audio
 from kreiss.tasks.base import Batch, Problem, Task
@@ -53,8 +53,8 @@ TASKS: dict[str, type[Problem]] = {
 
 def task_named(name: str) -> type[Problem]:
     """The task of that name; `package.module:Class` of a trusted module is registered on first use."""
-    if name not in TASKS and own.is_own(name):
-        register_task(name, own.trusted("task", name))
+    if name not in TASKS and is_own(name):
+        register_task(name, trusted("task", name))
     check_name("task", name, TASKS)
     return TASKS[name]
 
