@@ -70,11 +70,11 @@ FILE = """\
 /* @: {about}, written by kreiss {version}.
 
    @_state state;
-   @_init(&state);                      the zero state, before the first step
+   @_init(&state);  before the first step
    @_step(&state, {argument}, output);  {inputs} in, {outputs} numbers out
 
-   C99; compile it with -lm, or include it. Where only the declarations are wanted, as in a header, define
-   {guard}_DECLARATIONS first.%METADATA% */
+   C99: compile it with -lm, or include it. For the declarations alone, as in a header, define {guard}_DECLARATIONS
+   before including it.%METADATA% */
 
 #ifndef {guard}_DECLARED
 #define {guard}_DECLARED
@@ -90,6 +90,7 @@ void @_step(@_state *state, {parameter}, float *output);
 #ifndef {guard}_DECLARATIONS
 
 {math}{arrays}
+
 {helpers}
 {steps}
 void @_init(@_state *state) {{
