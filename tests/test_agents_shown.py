@@ -164,7 +164,7 @@ def test_a_long_episode_is_cut_and_says_so(attentive, monkeypatch):
     assert b">End<" not in page(cut)
 
 
-def test_a_world_of_minigrid_draws_itself_with_the_view_of_the_agent(monkeypatch):
+def test_a_world_of_minigrid_draws_itself_and_large_pictures_are_shrunk(monkeypatch):
     monkeypatch.setattr(episode, "MOST_PIXELS", 100)
     world = MiniGrid("MiniGrid-Empty-5x5-v0")
     assert world.action_names[:3] == ("left", "right", "forward")
@@ -172,8 +172,6 @@ def test_a_world_of_minigrid_draws_itself_with_the_view_of_the_agent(monkeypatch
     found = record(agent, world)
     assert found.pictures[0].shape == (80, 80, 3)  # of 160
     assert len({picture.tobytes() for picture in found.pictures}) > 1
-    floor = found.pictures[0][24:56, 24:56].reshape(-1, 3)
-    assert len(np.unique(floor, axis=0)) > 2  # what the agent sees is lighter
 
 
 class Unseen(gymnasium.Env[Any, Any]):

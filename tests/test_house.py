@@ -61,6 +61,7 @@ ARROWS = {
         "networks",
         "relational",
         "report",
+        "rl",
         "storage",
         "studies",
         "tasks",
