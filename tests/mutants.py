@@ -1,4 +1,4 @@
-"""Faults that the suite must notice: 62 edits of one line each, and what runs the tests against them.
+"""Faults that the suite must notice: 64 edits of one line each, and what runs the tests against them.
 
     python tests/mutants.py --clean     the named tests pass on the source as it is
     python tests/mutants.py             every mutant is made in a copy of the tracked files, and killed there
@@ -347,6 +347,16 @@ MUTANTS = [
         "numbers agree only within one standard error",
         "report/comparison.py", "NEAR * math.hypot(*errors)", "math.hypot(*errors)",
         of("experiment_report"),
+    ),
+    Mutant(
+        "a recording is always of the first episode",
+        "report/recordings/episode.py", "environments.first = number", "environments.first = 0",
+        of("agents_shown", k="recording_is"),
+    ),
+    Mutant(
+        "values learn from normalised advantages",
+        "rl/ppo.py", "target = gains + values if returns is None else returns", "target = gains + values",
+        of("agents_shown", k="value_that"),
     ),
     Mutant(
         "an interrupted run ends like a finished one",

@@ -27,7 +27,7 @@ STYLE = """
 .step > * { flex: 1 1 20rem; min-width: 0; margin-top: 0; }
 .world { width: 100%; height: auto; max-height: 26rem; image-rendering: pixelated; }
 .looks { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .6rem; }
-.looks li { width: 5.4rem; text-align: center; font-size: .85rem; }
+.looks li { width: 5rem; text-align: center; font-size: .85rem; }
 .looks svg { width: 100%; height: auto; image-rendering: pixelated; }
 .bars { width: 100%; height: auto; }
 .bars path { stroke: var(--link); }
@@ -156,7 +156,7 @@ def _bars(recording: Recording, step: int) -> str:
         f"M{(past + 0.5) * each:.1f} {HEIGHT}v{-HEIGHT * row[past]:.1f}" for past in np.flatnonzero(row >= 0.005)
     )
     now = (step + 0.5) * each
-    return f"""<svg class="bars" viewBox="0 0 {TIME} {HEIGHT + 12}" role="img" aria-label="Attention to each past step">
+    return f"""<svg class="bars" viewBox="0 0 {TIME} {HEIGHT + 14}" role="img" aria-label="Attention to each past step">
 <line x1="0" x2="{TIME}" y1="{HEIGHT}" y2="{HEIGHT}"/><path d="{lines}" stroke-width="{max(0.6 * each, 0.5):.2f}"/>
 <line x1="{now:.1f}" x2="{now:.1f}" y1="0" y2="{HEIGHT}" stroke-dasharray="2 2"/>
 <text x="0" y="{HEIGHT + 11}" font-size="9" fill="currentColor">step 0</text>
