@@ -16,3 +16,24 @@ html_theme = "furo"
 exclude_patterns = ["_build", "*_measured.md"]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+html_math_renderer = "mathml"  # browsers typeset it themselves: pages need no script and no network
+
+
+def _mathml(display: str):
+    """What writes a formula as MathML, "inline" or "block"."""
+
+    def visit(writer, node):
+        from docutils import nodes
+        from latex2mathml.converter import convert
+
+        formula = convert(node.astext(), display=display)
+        writer.body.append(f'<div class="math">{formula}</div>' if display == "block" else formula)
+        raise nodes.SkipNode
+
+    return visit, None
+
+
+def setup(app):
+    columns = ".math mtd { text-align: left; } .math mtd:first-child { text-align: right; }"
+    app.add_css_file(None, body=columns)  # browsers centre them, whatever the formula says
+    app.add_html_math_renderer("mathml", inline_renderers=_mathml("inline"), block_renderers=_mathml("block"))

@@ -94,28 +94,30 @@ def test_a_run_cannot_be_resumed_for_fewer_updates_than_it_has_made(tmp_path):
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_every_number_of_the_live_line_says_its_update_where_it_is_not_that_of_the_loss(monkeypatch):
+def test_every_number_of_a_row_is_of_the_update_that_it_begins_with(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(
-        display, "Console", lambda **options: Console(file=screen, force_terminal=True, width=200, **options)
+        display, "Console", lambda **options: Console(file=screen, force_terminal=True, width=80, **options)
     )
     monkeypatch.setattr(display, "REFRESH", 0.0)
     monkeypatch.setattr(display, "GLANCE_SHARE", 1e9)
-    numbers = {"modulus_min": 0.1, "modulus_mean": 0.2, "modulus_max": 0.3, "departure": 0.4}
-    shown = display.Live(100, "loss", None, lambda: numbers)
-    shown.start(resolved({}), "nowhere", 0)
-    shown.show(display.Now(3, 1.0, 1.0))  # looks at the spectrum, and not again for seconds
-    shown.show(display.Now(8, 1.0, 1.0))
-    assert last_lines(screen)[1] == "|λ| 0.100 0.200 0.300  departure 0.4 at update 3"
-    shown.record({"update": 8, "split": "valid", "loss": 0.5, **numbers, "modulus_max": 0.9})
-    shown.show(display.Now(9, 1.0, 1.0))
-    assert last_lines(screen)[1] == ("valid loss 0.5 at update 8  |λ| 0.100 0.200 0.900  departure 0.4 at update 8")
+    update = 0
+    spectrum = lambda: {f"modulus_{which}": update / 100 for which in ("min", "mean", "max")}  # noqa: E731
+    shown = display.Live(100, "loss", None, lambda: spectrum())
+    shown.start(resolved({"device": "cpu"}), "nowhere", 0)
+    for update in (3, 8):
+        shown.show(display.Now(update, update / 10, 1.0))
+        assert rows(screen)[-1][:5] == [str(update), f"{update / 10}", *[f"0.0{update}0"] * 3]
+    shown.best = 0.5
+    shown.record({"update": 8, "split": "valid", "loss": 0.5, **spectrum()})
+    assert rows(screen)[-1][:7] == ["8", "0.8", "0.5", "0.5", "0.080", "0.080", "0.080"]
     shown.close()
 
 
-def last_lines(screen: io.StringIO) -> list[str]:
-    """The bar and the line below it, as they were drawn last."""
-    return [line.rstrip() for line in screen.getvalue().rpartition("\x1b[2K")[2].splitlines()]
+def rows(screen: io.StringIO) -> list[list[str]]:
+    """The rows of the table in the order in which they were drawn, as words."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", screen.getvalue()).replace("\r", "\n")
+    return [line.split() for line in plain.splitlines() if re.match(r" +\d", line)]
 
 
 # ---------------------------------------------------------------- how a run ended

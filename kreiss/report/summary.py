@@ -62,10 +62,10 @@ def headline(known: dict[str, Record], bench: Path = BENCH) -> str:
 
     work = json.loads(bench.read_text(encoding="utf-8"))["works"]["psMNIST"]
     ratio, shape = work["ratios"]["layer / nn.LSTM"]["ratio"], work["shape"]
+    ours, theirs = (mean(copy, name, "accuracy") for name in ("nnrnn-exact", "lstm"))
     sentences = (
-        "- **Memory.** Copying ten symbols after 200 steps, `NNRNN` answers "
-        f"{mean(copy, 'nnrnn-exact', 'accuracy'):.3f} right, `LSTM` {mean(copy, 'lstm', 'accuracy'):.3f}, with the "
-        "same units and the published settings.",
+        f"- **Memory.** Of ten symbols copied after 200 steps, `NNRNN` gets {ours:.3f} right and `LSTM` {theirs:.3f}, "
+        "with the same number of units and the published settings.",
         f"- **Speed.** A training pass of {shape['steps']} steps takes {ratio:.2f} of the time of `torch.nn.LSTM` on a "
         f"CPU ({shape['hidden']} units, batch {shape['batch']}).",
         "- **Exact resuming.** A run that was killed goes on bit for bit as if it had never stopped.",
