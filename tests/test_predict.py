@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import kreiss
-from kreiss import InputError, cli
+from kreiss import InputError
 from kreiss.preprocessing import Preprocessing
 from kreiss.preprocessing.sound import Sound
 from kreiss.storage.files import read_tensors, write_tensors
@@ -282,14 +282,12 @@ def test_what_cannot_be_generated_is_refused_before_anything_is(options, said, r
 
 
 @pytest.fixture
-def does(monkeypatch, capsys):
-    def run(*words: object, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kreiss", *map(str, words)])
+def fed(does, monkeypatch):
+    """The command line with a standard input."""
+
+    def run(*words: object, stdin: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        shown = capsys.readouterr()
-        return ended.value.code or 0, shown.out, shown.err
+        return does(*words)
 
     return run
 
@@ -302,20 +300,20 @@ def place(regression, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_file_and_its_lines_one_by_one_have_the_same_answers(place, does):
+def test_a_file_and_its_lines_one_by_one_have_the_same_answers(place, does, fed):
     code, out, _ = does("predict", "m.safetensors", "t.csv")
     lines = out.splitlines()
     assert (code, lines[0], len(lines)) == (0, "who,y", 13)
     assert [line[0] for line in lines[1:]] == ["a", "b", "c", "d"] * 3  # in the order of the file
-    code, streamed, _ = does("predict", "m.safetensors", "-", stdin=Path("t.csv").read_text())
+    code, streamed, _ = fed("predict", "m.safetensors", "-", stdin=Path("t.csv").read_text())
     whole, stream = (pd.read_csv(io.StringIO(text)) for text in (out, streamed))
     assert whole.who.tolist() == stream.who.tolist()
     np.testing.assert_allclose(whole.y, stream.y, atol=1e-6)
 
 
-def test_lines_of_numbers_and_of_json_are_steps_and_an_empty_one_begins_again(place, does):
+def test_lines_of_numbers_and_of_json_are_steps_and_an_empty_one_begins_again(place, fed):
     text = '50,0.001\n[51, 0.002]\n{"z": 0.003, "x": 52}\n\n50,0.001\n'
-    code, out, _ = does("predict", "m.safetensors", "-", "--json", stdin=text)
+    code, out, _ = fed("predict", "m.safetensors", "-", "--json", stdin=text)
     rows = [json.loads(line)["y"] for line in out.splitlines()]
     wanted = kreiss.load("m.safetensors").predict([[50, 0.001], [51, 0.002], [52, 0.003]]).numbers[:, 0]
     assert code == 0
@@ -345,7 +343,7 @@ def test_several_sounds_are_named_and_classified(files, does, tmp_path):
     assert [line.split(",")[0] for line in lines[1:]] == [str(file) for file in task.sounds[:2]]
 
 
-def test_generate_prints_the_prompt_and_what_follows(does, tmp_path):
+def test_generate_prints_the_prompt_and_what_follows(does, fed, tmp_path):
     network = trained(Characters(chunk=20_000))
     kreiss.save(network, tmp_path / "m.safetensors")
     words = (
@@ -362,7 +360,7 @@ def test_generate_prints_the_prompt_and_what_follows(does, tmp_path):
     )
     code, out, _ = does(*words)
     assert (code, out) == (0, "the " + "".join(network.generate("the ", 20, temperature=0.8, seed=0)) + "\n")
-    _, answer, _ = does("predict", tmp_path / "m.safetensors", "-", "--json", stdin="to be\n")
+    _, answer, _ = fed("predict", tmp_path / "m.safetensors", "-", "--json", stdin="to be\n")
     assert json.loads(answer)["class"] == network.predict("to be\n").classes[-1]
 
 
@@ -378,8 +376,8 @@ def test_generate_prints_the_prompt_and_what_follows(does, tmp_path):
         (("-",), "1,2\n1,a\n", "column 'z' of standard input must be numbers"),
     ],
 )
-def test_what_cannot_be_predicted_is_one_sentence_and_exit_code_2(words, stdin, said, place, does):
-    code, _, err = does("predict", "m.safetensors", *words, stdin=stdin)
+def test_what_cannot_be_predicted_is_one_sentence_and_exit_code_2(words, stdin, said, place, fed):
+    code, _, err = fed("predict", "m.safetensors", *words, stdin=stdin)
     assert code == 2
     assert said in err
     assert err.count("\n") == 1
