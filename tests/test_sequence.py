@@ -251,6 +251,7 @@ def test_a_mask_is_a_column_of_a_table_and_what_counts_nowhere_is_left_out():
     task = Sequence(columns, mask="ok", window=2, standardise=False)
     assert [part[:, 0].tolist() for part in task.encoded] == [[0, 1], [2, 3], [8, 9], [10, 11]]
     np.testing.assert_array_equal(np.concatenate(task.asked)[:, 0], [math.nan, 1.5, 2, 3, 9, 10, 11, math.nan])
+    same_data(Sequence(columns, mask="ok", window=2, standardise=False, missing="drop"), task)
 
 
 def test_pieces_of_a_masked_batch_have_the_gradient_of_the_whole(tmp_path):
@@ -313,6 +314,7 @@ IN_MEMORY = {
     "mask": (lambda: X, {"targets": Y, "mask": Y[:, :3]}, r"`mask` must have a number for every step .* \(6, 4\); got"),
     "masks": (lambda: list(X), {"targets": list(Y), "mask": [Y[0, 0:1]] * 6}, r"every step of the arrays, \(4,\); got"),
     "mask at the end": (lambda: X, {"targets": Y[:, 0], "mask": Y, "answers": "last"}, "`mask` needs an answer"),
+    "mask of a table": (lambda: COLUMNS, {"targets": "label", "mask": Y}, "`mask` must name columns of the table"),
     "no mask": (lambda: COLUMNS, {"targets": "label", "mask": "ok"}, "unknown column of the table 'ok'"),
     "empty mask": (lambda: {**COLUMNS, "ok": [0] * 8}, {"targets": "label", "group": "who", "mask": "ok"}, "leave a"),
     "no input": (lambda: COLUMNS, {"targets": "label", "inputs": "xx"}, "unknown column of the table 'xx'"),

@@ -107,6 +107,7 @@ class Preprocessing:
         if (table := table_of(data)) is not None:
             if self.group not in table.columns:
                 return None
+            table.check_present(self.group)
             return [table.take(rows) for rows in members(table.column(self.group))]
         if isinstance(data, list | tuple) and len(data):
             shapes = {(0, 0) if table_of(part) is not None else _shape(part) for part in data}

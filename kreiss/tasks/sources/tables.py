@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kreiss.errors import InputError, MissingExtra
 from kreiss.preprocessing.tables import Table, check_different, members, table_of
@@ -102,33 +103,26 @@ def _features(table: Table, choice: Choice, others: tuple[str, ...]) -> tuple[st
 
 def of_table(table: Table, choice: Choice) -> Sequences:
     """Rows in the order of time; `group` identifies the sequence of a row, `mask` the rows that count."""
-    if choice.targets is not None and not all(isinstance(name, str) for name in _listed(choice.targets)):
-        raise InputError(
-            f"`targets` must name columns of {table.name}; got {type(choice.targets).__name__}. Name them."
-        )
-    targets = names_in(choice.targets) or ("target",)
-    marks = tuple(name for name in (choice.group, choice.mask) if name is not None and str(name))
+    targets = _names(table, "targets", choice.targets) or ("target",)
+    mask = next(iter(_names(table, "mask", choice.mask)), "")
+    marks = tuple(name for name in (choice.group, mask) if name)
     features = _features(table, choice, (*targets, *marks))
     every, drop = choice.every, choice.missing == "drop"
     if drop:
-        absent = np.any([table.missing(name) for name in (*features, *marks, *(targets if every else ()))], axis=0)
-        table = table.take(~absent)
-        if not table.rows:
-            raise InputError(f"{table.name} must have rows without missing cells; got none. Pass missing='mean'.")
+        table = _without(table, [table.missing(name) for name in (*features, *marks)])
+    if drop and every:  # of a row that does not count the target may be missing
+        counted = table.numbers(mask).astype(bool) if mask else True
+        table = _without(table, [table.missing(name) & counted for name in targets])
     inputs = np.stack([table.numbers(name) for name in features], 1)
     for name in (*(features if choice.missing == "error" else ()), *marks):
         table.check_present(name, cure=choice.cure)
-    counted = table.numbers(choice.mask).astype(bool) if choice.mask else np.ones(table.rows, bool)
+    counted = table.numbers(mask).astype(bool) if mask else np.ones(table.rows, bool)
     if not counted.any():
-        raise InputError(f"`mask` must leave a row; got zeros alone in column {choice.mask!r} of {table.name}.")
+        raise InputError(f"`mask` must leave a row; got zeros alone in column {mask!r} of {table.name}. Correct it.")
     rows = members(table.column(choice.group)) if choice.group else [np.arange(table.rows)]
-    needed = counted
-    if not every:
-        ends = np.array([part[-1] for part in rows])
-        if drop:
-            there = ~np.any([table.missing(name)[ends] for name in targets], axis=0)
-            rows, ends = [part for part, keep in zip(rows, there, strict=True) if keep], ends[there]
-        needed = np.isin(np.arange(table.rows), ends)
+    if drop and not every:
+        rows = [part for part in rows if not any(table.missing(name)[part[-1]] for name in targets)]
+    needed = counted if every else np.isin(np.arange(table.rows), [part[-1] for part in rows])
     for name in targets:
         table.check_present(name, needed, choice.cure)
     answers = np.stack([table.take(needed).column(name) for name in targets], 1)
@@ -136,9 +130,27 @@ def of_table(table: Table, choice: Choice) -> Sequences:
     return Sequences(
         [inputs[part] for part in rows],
         [answers[where[part]] if every else answers[where[part[-1]]] for part in rows],
-        [counted[part] for part in rows] if choice.mask else None, features, targets,
+        [counted[part] for part in rows] if mask else None, features, targets,
     )  # fmt: skip
 
 
-def _listed(given: Any) -> list[Any]:
-    return [given] if isinstance(given, str) else list(given)
+def _names(table: Table, option: str, given: Any) -> tuple[str, ...]:
+    """Columns of a table that an option names."""
+    listed = (
+        given
+        if isinstance(given, list | tuple)
+        else [given or ""]
+        if given is None or isinstance(given, str)
+        else [given]
+    )
+    if not all(isinstance(name, str) for name in listed):
+        raise InputError(f"`{option}` must name columns of {table.name}; got {type(given).__name__}. Name them.")
+    return names_in(given)
+
+
+def _without(table: Table, absent: list[NDArray[np.bool_]]) -> Table:
+    """The table without rows in which something is missing."""
+    kept = table.take(~np.any(absent, axis=0))
+    if not kept.rows:
+        raise InputError(f"{table.name} must have rows without missing cells; got none. Fill them, or use the mean.")
+    return kept
