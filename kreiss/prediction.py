@@ -192,7 +192,7 @@ def generate(network: Network, prompt: str, length: int, temperature: float, see
     if not prompt:
         raise InputError("`prompt` must have a character; got an empty one. Pass the beginning of a text.")
     check_size("length", length)
-    stream, symbols = Stream(network), kept.encode(prompt)
+    stream, symbols = Stream(network), kept.encode(prompt).to(next(network.parameters()).device)
     source = torch.Generator() if seed is None else torch.Generator().manual_seed(seed)
     if seed is None:
         source.seed()
@@ -213,4 +213,4 @@ def _generated(
             symbol = logits.argmax()
         if text := decoder.decode(alphabet[int(symbol)].encode("latin-1")):
             yield text
-        logits = stream.step(symbol).double().cpu()
+        logits = stream.step(symbol.to(prompt.device)).double().cpu()

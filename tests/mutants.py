@@ -1,4 +1,4 @@
-"""Faults that the suite must notice: 53 edits of one line each, and what runs the tests against them.
+"""Faults that the suite must notice: 58 edits of one line each, and what runs the tests against them.
 
     python tests/mutants.py --clean     the named tests pass on the source as it is
     python tests/mutants.py             every mutant is made in a copy of the tracked files, and killed there
@@ -239,6 +239,32 @@ MUTANTS = [
         "padding counts in a squared error",
         "tasks/losses.py", "torch.where(there, error, 0.0).square()", "error.square()",
         of("sequence", "frames"),
+    ),
+    Mutant(
+        "a target that a mask leaves out counts",
+        "tasks/losses.py", "there = ~batch.targets.isnan()", "there = batch.targets.isnan() | True",
+        of("sequence", k="mask"),
+    ),
+    # ------------------------------------------------------------ preprocessing
+    Mutant(
+        "a missing input is filled with nothing",
+        "preprocessing/record.py", "np.where(np.isnan(values), self.fill, values)", "np.nan_to_num(values)",
+        of("sequence", "predict", k="missing"),
+    ),
+    Mutant(
+        "pixels are read in the order of the image",
+        "preprocessing/record.py", "values[list(self.order)] if self.order else values", "values",
+        of("predict", k="on_the_data_of_the_task"),
+    ),
+    Mutant(
+        "a sound of another rate is read as it is",
+        "preprocessing/sound.py", "wave = resampled(rate, wave, self.rate)", "wave = wave",
+        of("audio", k="rate"),
+    ),
+    Mutant(
+        "sequences of one stream share a state",
+        "prediction.py", "self.states[name] = self.stream.state", "self.states = {}",
+        of("predict", k="one_by_one"),
     ),
     # ------------------------------------------------------------ training
     Mutant(
