@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -332,6 +333,17 @@ def test_each_line_is_answered_before_the_next_is_read(regression):
 
     for number, _ in enumerate(_stream(regression, lines()), 1):
         assert len(read) == number
+
+
+@pytest.mark.slow
+def test_a_process_answers_a_line_while_its_input_is_open(place):
+    command = [sys.executable, "-m", "kreiss", "predict", "m.safetensors", "-", "--json"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        for line in ("50,0.001\n", "51,0.002\n"):
+            process.stdin.write(line)
+            assert json.loads(process.stdout.readline()).keys() == {"y"}  # would wait for ever otherwise
+        process.stdin.close()
+    assert process.returncode == 0
 
 
 def test_several_sounds_are_named_and_classified(files, does, tmp_path):
