@@ -310,6 +310,7 @@ IN_MEMORY = {
     "arrays for columns": (lambda: COLUMNS, {"targets": Y}, "`targets` must name columns of the table; got ndarray"),
     "uneven": (lambda: [X[0], X[1]], {"targets": [Y[0]]}, r"got 2 inputs such as \(4, 2\) and 1 targets such as"),
     "shorter": (lambda: [X[0]] * 3, {"targets": [Y[0, :3]] * 3}, "must be .* with a target at every step"),
+    "empty": (lambda: [X[0], X[0, :0]], {"targets": [Y[0], Y[0, :0]]}, "each sequence must be"),
     "deep": (lambda: [X, X], {"targets": [Y, Y]}, r"each sequence must be \(T, D\)"),
     "mask": (lambda: X, {"targets": Y, "mask": Y[:, :3]}, r"`mask` must have a number for every step .* \(6, 4\); got"),
     "masks": (lambda: list(X), {"targets": list(Y), "mask": [Y[0, 0:1]] * 6}, r"every step of the arrays, \(4,\); got"),

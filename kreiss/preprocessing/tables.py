@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kreiss.errors import InputError, unknown_name
 
 NOTHING = ("", "na", "n/a", "nan", "null", "none")  # cells of a column of numbers that hold none
+MARKS = ("NAType", "NaTType")  # pandas' own marks of what is missing, by name: pandas is not needed
 LONGEST = 1000  # characters of a cell
 
 
@@ -156,11 +157,7 @@ def _array(column: Any) -> NDArray[Any]:
 def _is_missing(value: Any) -> bool:
     if isinstance(value, str | bytes):
         return not value.strip()
-    # pandas' own marks, without pandas
     return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in MARKS
-
-
-MARKS = ("NAType", "NaTType")
 
 
 def _of_objects(table: str, name: str, values: NDArray[Any]) -> NDArray[Any]:

@@ -119,24 +119,17 @@ def of_arrays(what: str, inputs: NDArray[Any], targets: Any, lengths: Any, mask:
 
 def of_lists(what: str, inputs: list[NDArray[Any]], targets: Any, mask: Any, choice: Choice) -> Sequences:
     """Sequences of any lengths: inputs (T_i,) or (T_i, D), targets alike or one per sequence."""
+    every = choice.every
     if not isinstance(targets, list | tuple):
-        targets = list(_given_targets(what, targets))
-    inputs = [part.reshape(len(part), -1) if part.ndim < 3 else part for part in inputs]
-    answers = [np.asarray(part).reshape(len(part), -1) if choice.every and np.ndim(part) else np.asarray(part)
-               for part in targets]  # fmt: skip
-    answers = answers if choice.every else [np.atleast_1d(part) for part in answers]
-    wide, long = {part.shape[1:] for part in inputs}, choice.every
-    if (
-        len(wide) != 1 or len(next(iter(wide))) != 1 or not all(part.size for part in inputs)
-        or len(answers) != len(inputs) or len({part.shape[1:] if long else part.shape for part in answers}) != 1
-        or any(part.ndim != (2 if long else 1) for part in answers)
-        or (long and any(len(x) != len(y) for x, y in zip(inputs, answers, strict=True)))
-    ):  # fmt: skip
+        targets = _given_targets(what, targets)
+    inputs, answers = [*map(_upright, inputs)], [*map(_target, targets)]
+    answers = [_upright(part) if every else np.atleast_1d(part) for part in answers]
+    if not _fit(inputs, answers, every):
         raise InputError(
-            f"each sequence must be (T, D), with a target {'at every step' if long else 'for the whole of it'}; got "
+            f"each sequence must be (T, D), with a target {'at every step' if every else 'for the whole of it'}; got "
             f"{len(inputs)} inputs such as {inputs[0].shape} and {len(answers)} targets such as "
             f"{answers[0].shape if answers else 'none'} in {what}. Reshape them, or pass "
-            f'answers="{"last" if long else "every"}".'
+            f'answers="{"last" if every else "every"}".'
         )
     masks = None if mask is None else [np.asarray(part) for part in mask]
     if masks is not None:
@@ -145,6 +138,26 @@ def of_lists(what: str, inputs: list[NDArray[Any]], targets: Any, mask: Any, cho
     for part in inputs:
         _check_numbers(what, part)
     return _without_missing(what, Sequences(inputs, answers, masks), choice)
+
+
+def _upright(part: NDArray[Any]) -> NDArray[Any]:
+    """One number per step as a column."""
+    return part[:, None] if part.ndim == 1 else part
+
+
+def _target(part: Any) -> NDArray[Any]:
+    """The target of a sequence, which may be a single value."""
+    return np.asarray(part) if np.isscalar(part) or getattr(part, "ndim", 1) == 0 else plain(part)
+
+
+def _fit(inputs: list[NDArray[Any]], answers: list[NDArray[Any]], every: bool) -> bool:
+    """Whether sequences are of the same width, and each has its targets."""
+    if len(answers) != len(inputs) or not all(x.ndim == 2 and x.size for x in inputs):
+        return False
+    if not all(y.ndim == (2 if every else 1) for y in answers):
+        return False
+    long = not every or all(len(x) == len(y) for x, y in zip(inputs, answers, strict=True))
+    return long and len({x.shape[-1] for x in inputs}) == len({y.shape[-1] for y in answers}) == 1
 
 
 def _given_targets(what: str, targets: Any) -> NDArray[Any]:
