@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Flag
+from kreiss.commands.words import Flag, Trust, may_import
 
 
 def export(
@@ -21,6 +21,7 @@ def export(
     state: bool | None = None,
     verify: Flag = False,
     symbols: Flag = False,
+    trust: Trust = None,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> int:
     """Export a trained run or a saved model to one file for inference that runs without kreiss.
@@ -63,12 +64,15 @@ def export(
         is discarded.
     symbols
         The model is a bare layer that takes integer symbols.
+    trust
+        Module of your own that the model is from.
     output
         File to write; by default next to the source.
     """
     from kreiss.commands.sources import held_out_inputs
     from kreiss.networks.export import export_saved
 
+    may_import(trust)
     to = "c" if c else to
     example = held_out_inputs(Path(source)) if int8 else None
     done = export_saved(

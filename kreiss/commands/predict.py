@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Flag, Positive
+from kreiss.commands.words import Flag, Positive, Trust, may_import
 from kreiss.errors import InputError
 
 STDIN = "-"
 Sources = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
 
-def predict(model: str, /, *sources: Sources, json: Flag = False) -> int:
+def predict(model: str, /, *sources: Sources, json: Flag = False, trust: Trust = None) -> int:
     """Predict with a trained network: raw data in, answers out.
 
     kreiss predict RUN new.csv
@@ -39,9 +39,12 @@ def predict(model: str, /, *sources: Sources, json: Flag = False) -> int:
         Tables (.csv, .parquet), arrays (.npy), sounds or texts; or `-`.
     json
         Print JSON lines.
+    trust
+        Module of your own that the network is from.
     """
     from kreiss.networks.saving import load
 
+    may_import(trust)
     if not sources or (STDIN in sources and len(sources) > 1):
         raise InputError(
             f"`kreiss predict` needs files, or - alone; got {' '.join(sources) or 'none'!r}. Name what to predict."

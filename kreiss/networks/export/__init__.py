@@ -67,7 +67,8 @@ def export(
         int8: whether the weights of an ONNX file become 8-bit integers; how far outputs are from those with floats is
             measured on `example`, or on random inputs.
         example: an input to trace with, if the model's sizes do not determine it.
-        metadata: further entries of the metadata; in C, of the comment at the top.
+        metadata: further entries of the metadata, besides how a network's inputs are prepared; in C, of the comment at
+            the top.
 
     Returns:
         The path, the parts of the state, and what was measured.
@@ -86,20 +87,23 @@ def export(
     path = _checked_path(Path(path), to)
     _check_installed(to, verify or int8)
     _check_int8(to, int8)
+    prepared = getattr(model, "preprocessing", None)
+    entries = {f"kreiss.{name}": value for name, value in prepared.strings().items()} if prepared is not None else {}
+    entries |= metadata or {}
     with torch.no_grad(), _quiet():
         model = copied(model).cpu().eval()
         simple = plain(model)
         if to == "c":
             if state is False:
                 raise InputError("a step must take and return a state; got to='c' with state=False. Leave `state` out.")
-            return _write_c(model, simple, path, symbols, verify, metadata or {})
+            return _write_c(model, simple, path, symbols, verify, entries)
         draw = inputs_of(simple, symbols, example)
         flat = Flat(simple, state_form(simple, state, step), step).eval()
         program = formats.traced(flat, draw, to)
         parts = () if flat.form is None else flat.form.parts
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a file that fails never gets this name
             written = Path(folder) / path.name
-            formats.save(program, written, to, formats.described(parts, metadata or {}))
+            formats.save(program, written, to, formats.described(parts, entries))
             difference = largest_difference(formats.opened(written, to), model, flat, draw) if verify else None
             integers = None
             if int8:
