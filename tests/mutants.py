@@ -330,6 +330,16 @@ MUTANTS = [
         "{**settings, **row.scaled.get(scale, {}), **chosen.changes}",
         of("experiments", "experiment_report"),
     ),
+    Mutant(
+        "a module that nobody has named is imported",
+        "own.py", "if module not in TRUSTED:", "if not module:",
+        of("own", k="imports_nothing"),
+    ),
+    Mutant(
+        "the worst network is bold",
+        "report/own.py", "max(means) if _higher(comparison, metric) else min(means)", "max(means)",
+        of("compare", k="best_is_bold"),
+    ),
     # ------------------------------------------------------------ analysis
     Mutant(
         "the departure of a complex pair adds where it should subtract",

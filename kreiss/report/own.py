@@ -145,10 +145,12 @@ def cells(comparison: Comparison) -> tuple[list[str], list[list[Cell]]]:
     rows = []
     for place, line in enumerate(comparison.lines):
         numbers = [
-            Cell(number(its[place].mean, its[place].error) + (failures(line) if metric == metrics[0] else ""),
-                 place == best[metric])
+            Cell(
+                number(its[place].mean, its[place].error) + (failures(line) if metric == metrics[0] else ""),
+                best[metric] is not None and its[place].mean == best[metric],
+            )
             for metric, its in columns.items()
-        ]  # fmt: skip
+        ]
         units = line.row.settings["hidden"]
         moduli = [line.ends(f"modulus_{end}") for end in ("min", "max")]
         spectrum = EMPTY if None in moduli else f"{moduli[0]:.3f} … {moduli[1]:.3f}"
@@ -173,12 +175,12 @@ def _metrics(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys([comparison.made.metric, *found]))
 
 
-def _best(comparison: Comparison, metric: str, lines: list[Line]) -> int | None:
-    """The place of the best mean, if there is anything to compare."""
-    means = {place: line.mean for place, line in enumerate(lines) if line.mean is not None}
+def _best(comparison: Comparison, metric: str, lines: list[Line]) -> float | None:
+    """The best mean, if there is anything to compare."""
+    means = [line.mean for line in lines if line.mean is not None]
     if len(lines) < 2 or not means:
         return None
-    return (max if _higher(comparison, metric) else min)(means, key=lambda place: means[place])
+    return max(means) if _higher(comparison, metric) else min(means)
 
 
 def _higher(comparison: Comparison, metric: str) -> bool:

@@ -20,7 +20,7 @@ from kreiss.networks.building import class_named, make_network, network_named
 from kreiss.networks.sizing import closest
 from kreiss.settings import Config
 from kreiss.studies.jobs import Job, key_of
-from kreiss.studies.places import Place
+from kreiss.studies.places import Place, ray_at
 from kreiss.studies.reproducing import make
 from kreiss.studies.results import is_result
 from kreiss.studies.searching import choices
@@ -165,6 +165,8 @@ def tuned(
         say.print(f"{name}: best of {trials} trials {study.best_value:.4g} with {values}", markup=False)
         return name, best
 
+    if ray is not None:
+        ray_at(ray)  # before threads, each of which would start a cluster
     with ThreadPoolExecutor(jobs) as pool:
         found = dict(pool.map(search, searches.items()))
     return {name: found.get(name, config) for name, config in configs.items()}
