@@ -25,6 +25,7 @@ import kreiss
 from catalogue import MEMORY, PLAIN_STATE, VARIANTS, mostly_slow, moved
 from kreiss import InputError, cli
 from kreiss.commands.export import export as export_command
+from kreiss.commands.sources import held_out_inputs
 from kreiss.networks import LAYERS, RecurrentNetwork
 from kreiss.networks.export import CHECKED_AT, export_saved
 from kreiss.networks.export.formats import described
@@ -32,6 +33,7 @@ from kreiss.networks.export.states import state_form
 from kreiss.networks.scanned import Scanned
 from kreiss.recurrence.memory.sparse_reference import _bar, _bar_by_comparison
 from kreiss.relational.parts import ContextNorm
+from kreiss.tasks import TASKS
 
 exactly = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
 double = {"dtype": torch.float64}
@@ -384,7 +386,7 @@ PLAIN_OPERATORS = """
     GreaterOrEqual Where Cast ReduceMin ReduceMax ReduceSum ArgMin Concat Split Slice Gather Pad Expand Reshape Squeeze
     Unsqueeze Shape Range ConstantOfShape Transpose Identity
 """
-TO_ONNX = ("nnrnn", "goru", "scurnn", "lstm", "memrnn", "relrnn")  # one of each sort
+TO_ONNX = ("nnrnn", "goru", "scurnn", "memrnn", "relrnn")  # one of each sort; LSTM and GRU below
 
 
 # every architecture once, in one of the formats
@@ -567,8 +569,9 @@ def test_what_has_no_state_is_refused_where_one_is_asked_for(model, options, sai
 @torch.no_grad()
 def test_weights_become_integers_and_the_error_is_that_of_the_outputs(tmp_path):
     model, x = kreiss.LSTM(IN, 32), torch.randn(9, 2, IN)
-    whole = kreiss.export(model, tmp_path / "whole.onnx").path
-    done = kreiss.export(model, tmp_path / "model.onnx", int8=True, example=x, metadata={"unit": "millivolt"})
+    unit = {"unit": "millivolt"}
+    whole = kreiss.export(model, tmp_path / "whole.onnx", metadata=unit).path
+    done = kreiss.export(model, tmp_path / "model.onnx", int8=True, example=x, metadata=unit)
     file = onnx.load(done.path)
     matrices = [tensor for tensor in file.graph.initializer if len(tensor.dims) == 2]
     assert sorted(tuple(tensor.dims) for tensor in matrices) == [(IN, 4 * 32), (32, 4 * 32)]
@@ -640,6 +643,16 @@ def test_the_command_writes_next_to_its_source_and_prints_the_largest_difference
     assert export_saved(str(tmp_path), to="torch", step=True).path == tmp_path / "model-step.pt2"  # a run folder
     assert export_saved(str(source), tmp_path / "other.onnx", symbols=True, state=False).path.exists()
     assert run_file(tmp_path / "other.onnx", torch.randint(IN, (4, 2)))[0].shape == (4, 2, HIDDEN)
+
+
+def test_the_command_measures_integers_on_validation_inputs_of_a_run(tmp_path, capsys):
+    kreiss.fit("rnn", TASKS["copy"](delay=3), hidden=6, steps=2, batch=4, out=tmp_path / "run", show="quiet")
+    assert export_command(str(tmp_path / "run"), int8=True, step=True) == 0
+    said = capsys.readouterr().out
+    assert f"wrote {tmp_path / 'run' / 'model-step-int8.onnx'}\n" in said
+    assert "the given inputs are 4 validation sequences of the run's task" in said
+    kreiss.save(kreiss.load(tmp_path / "run"), tmp_path / "model.safetensors")
+    assert held_out_inputs(tmp_path / "model.safetensors") is None
 
 
 @pytest.mark.parametrize(
