@@ -32,18 +32,15 @@ def write_table(path: Path) -> None:
                 rows.writerow([0.1 * step, recording, 20 + 5 * (value + source.normal(scale=0.5)), value])
 
 
-def export(network: kreiss.Network, path: Path) -> None:
-    """The network as an ONNX file that takes a state and returns the next one."""
-    kreiss.export(network, path, state=True)
-
-
 class OnnxStream:
     """The exported network, one row at a time; it needs onnxruntime and NumPy alone."""
 
-    def __init__(self, path: Path, prepared: dict[str, str], state: tuple[int, ...]) -> None:
+    def __init__(self, path: Path) -> None:
         self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        self.mean, self.scale = (np.array(json.loads(prepared[name])) for name in ("mean", "scale"))
-        self.state = np.zeros(state, np.float32)
+        said = self.session.get_modelmeta().custom_metadata_map  # how the inputs of the training were prepared
+        self.mean, self.scale = (np.array(json.loads(said[f"kreiss.{name}"])) for name in ("mean", "scale"))
+        cells, _, hidden = self.session.get_inputs()[1].shape
+        self.state = np.zeros((cells, 1, hidden), np.float32)
 
     def step(self, row: list[float]) -> np.ndarray:
         """The answer to one row of raw numbers."""
@@ -67,8 +64,8 @@ def main(folder: Path) -> float:
     answers = network.predict(new)
     print("predicted:", [row["clean"] for row in answers.rows()][:3], "…")
 
-    export(network, folder / "model.onnx")
-    stream = OnnxStream(folder / "model.onnx", network.preprocessing.strings(), tuple(network.init_state(1).shape))
+    kreiss.export(network, folder / "model.onnx")  # its state goes in and out
+    stream = OnnxStream(folder / "model.onnx")
     streamed = np.stack([stream.step([value]) for value in new["sensor"]])
     return float(np.abs(streamed - answers.numbers).max())
 
