@@ -220,6 +220,27 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
         "title": "Neural Machine Translation by Jointly Learning to Align and Translate",
         "booktitle": "International Conference on Learning Representations", "year": "2015",
     }),
+    "bakker2002": ("inproceedings", {
+        "author": "Bakker, Bram", "title": "Reinforcement Learning with Long Short-Term Memory",
+        "booktitle": "Advances in Neural Information Processing Systems", "volume": "14", "year": "2002",
+    }),
+    "schulman2016": ("inproceedings", {
+        "author": "Schulman, John and Moritz, Philipp and Levine, Sergey and Jordan, Michael and Abbeel, Pieter",
+        "title": "High-Dimensional Continuous Control Using Generalized Advantage Estimation",
+        "booktitle": "International Conference on Learning Representations", "year": "2016",
+    }),
+    "schulman2017": ("article", {
+        "author": "Schulman, John and Wolski, Filip and Dhariwal, Prafulla and Radford, Alec and Klimov, Oleg",
+        "title": "Proximal Policy Optimization Algorithms", "journal": "arXiv preprint arXiv:1707.06347",
+        "year": "2017",
+    }),
+    "chevalierboisvert2023": ("inproceedings", {
+        "author": "Chevalier-Boisvert, Maxime and Dai, Bolun and Towers, Mark and de Lazcano, Rodrigo and Willems, "
+        "Lucas and Lahlou, Salem and Pal, Suman and Castro, Pablo Samuel and Terry, Jordan",
+        "title": "Minigrid & Miniworld: Modular & Customizable Reinforcement Learning Environments for Goal-Oriented "
+        "Tasks",
+        "booktitle": "Advances in Neural Information Processing Systems", "volume": "36", "year": "2023",
+    }),
     "gu2023": ("article", {
         "author": "Gu, Albert and Dao, Tri",
         "title": "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",

@@ -14,10 +14,12 @@ from gymnasium import spaces
 import kreiss
 from kreiss import rl
 from kreiss.errors import InputError, MissingExtra, RunError
+from kreiss.experiments import experiment
 from kreiss.networks import LAYERS, Agent
 from kreiss.rl import states
 from kreiss.rl.ppo import pieces, replayed
 from kreiss.rl.rollout import Player
+from kreiss.settings import PPOSection
 from kreiss.tasks import Gym, MiniGrid, TMaze, World
 from kreiss.tasks.worlds.base import Environments, Layout, Outcome
 from kreiss.tasks.worlds.observations import flattened
@@ -493,3 +495,35 @@ def test_bad_settings_of_agents_are_one_sentence():
         agent_in(TMaze(3))(torch.rand(2, 1, 4))
     with pytest.raises(InputError, match="an image must have at least 7 × 7 pixels; got 5 × 9"):
         Agent(kreiss.GRU(64, 5), 3, image=(3, 5, 9))
+
+
+# ---------------------------------------------------------------- experiments
+
+
+def test_the_table_of_the_thesis_stands_as_it_is_printed():
+    made = experiment("004/tableB.1")
+    printed = {row.name: [number.value for number in row.published] for row in made.rows if row.published}
+    assert printed["memlstm-memory"] == [0.4, 0.24]
+    assert printed["rellstm-memory"] == [0.94, 0.3]
+    assert printed["memlstm-doorkey"] == [0.94, 0.31]
+    assert printed["rellstm-doorkey"] == [0.93, 0.44]
+    assert len(printed) == 12
+    settings = resolved(made.settings(made.row("rellstm-doorkey"), "paper"))
+    assert settings.steps * settings.batch * 128 == pytest.approx(5_000_000, rel=1e-3)
+    assert settings.ppo == PPOSection()
+    assert (settings.optimiser.lr, settings.optimiser.eps, settings.optimiser.clip_norm) == (1e-3, 1e-8, 0.5)
+
+
+@pytest.mark.parametrize("name", ["004/tableB.1", "bakker/tmaze"])
+def test_worlds_of_an_experiment_exist_and_every_network_takes_two_steps_in_one(name):
+    made = experiment(name)
+    assert all(make_task(resolved(made.settings(row, "paper"))).actions in (4, 7) for row in made.rows[::5])
+    for row in made.rows[-5:]:
+        config = resolved(made.settings(row, "smoke"))
+        task = make_task(config)
+        network = make_network(config, task)
+        run = fitting.run(config, None, network, task, show="quiet")
+        assert run.state == "finished"
+        assert {number.metric for number in row.published} <= run.metrics.keys()
+        published = make_network(resolved(made.settings(row, "paper")), task)
+        assert row.counted in (None, sum(weight.numel() for weight in published.parameters()))

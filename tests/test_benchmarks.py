@@ -25,6 +25,7 @@ PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
 # program → words of a command line that asks for next to nothing; where it writes is added
 TINY = {
     "adding": "--length 4 --updates 2 --every 1",
+    "agents": "--networks lstm rellstm --environments 2 --frames 16 --rounds 1",
     "copy_task": "--seeds 1 --delay 2 --hidden 4 --steps 2",
     "denoise": "--delay 2 --parameters 200 --updates 1",
     "eigenpair": "--size 8 --steps 7",
@@ -43,6 +44,7 @@ FIGURES = {"learned_structure": {"001-fig3", "000-fig5"}}
 # programs whose recorded results are one file, of which alone their table is made
 RECORDED = (
     "adding",
+    "agents",
     "copy_task",
     "denoise",
     "eigenpair",

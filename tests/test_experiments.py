@@ -10,7 +10,7 @@ import torch
 
 from kreiss.catalogue import REFERENCES
 from kreiss.errors import InputError
-from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, experiment, names, relational, row
+from kreiss.experiments import COMPUTED, EXPERIMENTS, SCALES, agents, experiment, names, relational, row
 from kreiss.experiments.nnrnn import RATES
 from kreiss.experiments.parts import PARAMETERS, UNITS, Experiment, Row, Scale
 from kreiss.experiments.thesis import updates
@@ -32,7 +32,8 @@ ROWS = [
     (made, one)
     for made in EXPERIMENTS.values()
     for one in made.rows
-    if one.settings.get("model") in LAYERS and made not in relational.EXPERIMENTS  # these have tests of their own
+    if one.settings.get("model") in LAYERS
+    and made not in (*relational.EXPERIMENTS, *agents.EXPERIMENTS)  # these have tests of their own
 ]
 by_row = pytest.mark.parametrize(("made", "one"), ROWS, ids=[f"{made.name}/{one.name}" for made, one in ROWS])
 by_experiment = pytest.mark.parametrize("made", EXPERIMENTS.values(), ids=lambda made: made.name)

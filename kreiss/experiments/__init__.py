@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kreiss.errors import check_name
-from kreiss.experiments import enrnn, memory_figures, nnrnn, relational, selection, thesis, thesis_dense
+from kreiss.experiments import agents, enrnn, memory_figures, nnrnn, relational, selection, thesis, thesis_dense
 from kreiss.experiments.parts import Experiment, Published, Row, Scale
 
-PAPERS = (nnrnn, enrnn, thesis, thesis_dense, relational, selection)
+PAPERS = (nnrnn, enrnn, thesis, thesis_dense, relational, selection, agents)
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for paper in PAPERS for entry in paper.EXPERIMENTS}
 COMPUTED = {**nnrnn.COMPUTED, **enrnn.COMPUTED, **memory_figures.COMPUTED}
 """What is computed and not trained: name → place in the paper, title, command."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kreiss.errors import InputError, MissingExtra, RunError
+from kreiss.errors import InputError, MissingExtra, RunError, check_size
 from kreiss.tasks.worlds.base import Array, Environments, Outcome, World
 from kreiss.tasks.worlds.observations import flattened
 
@@ -25,6 +25,7 @@ class Gym(World):
     Args:
         env: name, such as CartPole-v1; "module:Name-v0" imports the module first, which registers it.
         test_env: name of another environment with the same observations and actions, to be tested too.
+        limit: steps after which an episode is cut off; 0 for the environment's own limit.
         valid_episodes: episodes of a validation.
         test_episodes: episodes of a test.
         workers: processes that step the environments; 0 for none but the one that trains.
@@ -38,11 +39,12 @@ class Gym(World):
         env: str = "CartPole-v1",
         *,
         test_env: str = "",
+        limit: int = 0,
         valid_episodes: int = 20,
         test_episodes: int = 100,
         workers: int = 0,
     ) -> None:
-        self.env, self.test_env = env, test_env
+        self.env, self.test_env, self.limit = env, test_env, check_size("limit", limit, 0)
         made = opened(env)
         layout, self.flat = flattened(made.observation_space, env, scaled=self.scaled, only=self.only)
         actions, self.first_action = _choices(made.action_space, env)
@@ -74,7 +76,9 @@ class Gym(World):
         return self.words if len(self.words) == self.actions else super().action_names
 
     def others(self) -> dict[str, World]:
-        return {self.test_env: type(self)(self.test_env, test_episodes=self.test_episodes)} if self.test_env else {}
+        if not self.test_env:
+            return {}
+        return {self.test_env: type(self)(self.test_env, limit=self.limit, test_episodes=self.test_episodes)}
 
 
 class Gyms(Environments):
@@ -83,7 +87,7 @@ class Gyms(Environments):
     def __init__(self, world: Gym, count: int, key: tuple[int, ...], **options: Any) -> None:
         super().__init__(count, key)
         self.world = world
-        self.made = [opened(world.env, **options) for _ in range(count)]
+        self.made = [opened(world.env, limit=world.limit, **options) for _ in range(count)]
 
     def begin(self, which: Array, seeds: list[int]) -> Array:
         return np.stack([self._tried(index, self._reset, seed) for index, seed in zip(which, seeds, strict=True)])
@@ -124,8 +128,14 @@ class Gyms(Environments):
             made.close()
 
 
-def opened(name: str, **options: Any) -> Any:
-    """An environment of gymnasium."""
+def opened(name: str, limit: int = 0, **options: Any) -> Any:
+    """An environment of gymnasium.
+
+    Args:
+        name: as `gymnasium.make` takes it.
+        limit: steps after which an episode is cut off; 0 for the environment's own limit.
+        options: of the environment.
+    """
     try:
         import gymnasium
     except ModuleNotFoundError as error:
@@ -133,7 +143,7 @@ def opened(name: str, **options: Any) -> Any:
     try:
         if name.startswith("MiniGrid"):
             import minigrid  # noqa: F401  # registers them, where its entry point has not
-        return gymnasium.make(name, disable_env_checker=True, **options)
+        return gymnasium.make(name, disable_env_checker=True, max_episode_steps=limit or None, **options)
     except ModuleNotFoundError as error:
         if error.name == "minigrid":
             raise MissingExtra("a MiniGrid world", "rl", "minigrid") from error

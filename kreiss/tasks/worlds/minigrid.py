@@ -17,6 +17,7 @@ class MiniGrid(Gym):
     Args:
         env: name, such as MiniGrid-DoorKey-5x5-v0.
         test_env: name of another, usually larger, world to be tested too.
+        limit: steps after which an episode is cut off; 0 for the world's own limit.
         valid_episodes: episodes of a validation.
         test_episodes: episodes of a test.
         workers: processes that step the environments; 0 for none but the one that trains.
@@ -30,10 +31,16 @@ class MiniGrid(Gym):
         env: str = "MiniGrid-DoorKey-5x5-v0",
         *,
         test_env: str = "",
+        limit: int = 0,
         valid_episodes: int = 20,
         test_episodes: int = 100,
         workers: int = 0,
     ) -> None:
         super().__init__(
-            env, test_env=test_env, valid_episodes=valid_episodes, test_episodes=test_episodes, workers=workers
+            env,
+            test_env=test_env,
+            limit=limit,
+            valid_episodes=valid_episodes,
+            test_episodes=test_episodes,
+            workers=workers,
         )
