@@ -289,7 +289,7 @@ MUTANTS = [
     # ------------------------------------------------------------ training
     Mutant(
         "a solved run goes on",
-        "training/loop.py", "or self.solved or impatient", "or impatient",
+        "training/scored.py", "or self.solved or impatient", "or impatient",
         of("runs", k="good_enough"),
     ),
     Mutant(

@@ -13,7 +13,7 @@ import pytest
 import kreiss
 from kreiss.commands.experiments import between_marks, report
 from kreiss.errors import InputError
-from kreiss.experiments import EXPERIMENTS, Experiment, Published, Row, experiment, relational
+from kreiss.experiments import EXPERIMENTS, Experiment, Published, Row, agents, experiment, relational
 from kreiss.experiments.parts import PAPER
 from kreiss.report import experiments, tables
 from kreiss.report.comparison import MOST_SEEDS, compare, verdict
@@ -323,15 +323,16 @@ def test_every_table_and_figure_with_runs_stands_on_the_page_of_experiments():
     shown = {found[2].split()[0] for found in re.finditer(tables.MARK, text)}
     settings_or_gradients = {"000/table2", "000/table3", "000/table5", "004/appA-fig3"}
     curves_of_tables = {f"004/figB.{figure}" for figure in ("2-copy", "2-denoise", "3", "4", "6")}
-    objects = {made.name for made in relational.EXPERIMENTS}
-    assert shown == set(EXPERIMENTS) - settings_or_gradients - curves_of_tables - objects
+    elsewhere = {made.name for made in (*relational.EXPERIMENTS, *agents.EXPERIMENTS)}
+    assert shown == set(EXPERIMENTS) - settings_or_gradients - curves_of_tables - elsewhere
 
 
-def test_every_experiment_about_objects_with_runs_stands_on_its_page():
-    text = (ROOT / "docs" / "relational_results.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "made_of"), [("relational_results", relational), ("agents", agents)])
+def test_every_experiment_about_objects_or_agents_with_runs_stands_on_its_page(page, made_of):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     shown = {found[2].split()[0] for found in re.finditer(tables.MARK, text)}
     known = {path.stem.replace("-", "/", 1) for path in RECORDED.glob("*.json")}
-    assert shown >= {made.name for made in relational.EXPERIMENTS} & known
+    assert shown >= {made.name for made in made_of.EXPERIMENTS} & known
 
 
 def test_the_table_of_learned_structure_is_what_was_measured():

@@ -97,7 +97,7 @@ def strip(recording: Recording) -> bytes:
     chosen = np.unique(np.linspace(0, count - 1, COLUMNS).round().astype(int))
     attends = recording.attention is not None
     height, width = recording.pictures[0].shape[:2]
-    inches = 1.5 * max(1.0, width / height / 2)
+    inches = min(max(1.5, 0.75 * width / height), 2.4)  # of a column
     size = (inches * len(chosen), inches * height / width + 1.3 * attends + 2.2)
     heights = [inches * height / width, *([1.3] * attends), 1.6]
     figure, axes = canvas(len(heights), len(chosen), size=size, squeeze=False, gridspec_kw={"height_ratios": heights})
@@ -109,8 +109,9 @@ def strip(recording: Recording) -> bytes:
             world.set_title(f"{step}: {recording.names[recording.actions[step]]}", fontsize=8)
             if recording.attention is not None:
                 below = axes[1, column]
-                below.bar(np.arange(count), recording.attention[step], width=1.0, color=COLOURS[0])
-                below.set(xlim=(-0.5, count - 0.5), ylim=(0, 1), yticks=[0, 1] if column == 0 else [])
+                wide = max(1.0, count / 50)  # a bar that can be seen
+                below.bar(np.arange(count), recording.attention[step], width=wide, color=COLOURS[0])
+                below.set(xlim=(-wide, count - 0.5), ylim=(0, 1), yticks=[0, 1] if column == 0 else [])
                 below.tick_params(labelsize=7)
         if attends:
             axes[1, 0].set_ylabel("attention", fontsize=8)

@@ -17,7 +17,7 @@ COST = 0.1  # of a step that does not lead towards the junction
 
 # of a picture
 SQUARE = 16  # pixels
-MOST = 31  # squares of the corridor
+MOST = 15  # squares of the corridor
 WALL, FLOOR, GOAL, SIGN, AGENT = (70, 70, 70), (235, 235, 230), (120, 215, 180), (0, 114, 178), (213, 94, 0)
 
 
