@@ -16,6 +16,7 @@ html_theme = "furo"
 exclude_patterns = ["_build", "*_measured.md"]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+html_static_path, html_css_files = ["_static"], ["math.css"]
 html_math_renderer = "mathml"  # browsers typeset it themselves: pages need no script and no network
 
 
@@ -34,6 +35,4 @@ def _mathml(display: str):
 
 
 def setup(app):
-    columns = ".math mtd { text-align: left; } .math mtd:first-child { text-align: right; }"
-    app.add_css_file(None, body=columns)  # browsers centre them, whatever the formula says
     app.add_html_math_renderer("mathml", inline_renderers=_mathml("inline"), block_renderers=_mathml("block"))

@@ -23,6 +23,7 @@ from kreiss.report import page, plots, style
 from kreiss.report.analyses import described, of_matrix, of_network
 from kreiss.report.figures import FIGURES, figure
 from kreiss.report.findings import percent, steps
+from kreiss.report.run_findings import run_findings
 
 
 def nnrnn(size: int = 12) -> kreiss.NNRNN:
@@ -354,6 +355,23 @@ def test_a_sentence_about_a_threshold_says_which_crossing_and_that_the_matrix_is
 
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed to open the page with")
+def test_the_script_draws_every_point_of_a_view_and_a_slider_for_frames(tmp_path):
+    spectra = {update: np.exp(1j * np.arange(1, 6)) * (1 + update / 100) for update in (0, 5, 10)}
+    made = page.write("run", "A run.", list(run_findings([], spectra)), tmp_path / "page")
+    done = subprocess.run(
+        [
+            str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom", made.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    (view,) = re.findall(r'<div class="view".*?</output>', done.stdout, re.DOTALL)
+    assert len(re.findall(r'<circle cx="[^"]+" cy="[^"]+" r="3.6"', view)) == 5
+    assert re.search(r'<input type="range" min="0" max="2"', view)
+    assert "<span>update 10</span>" in view
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed to open the page with")

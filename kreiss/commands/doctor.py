@@ -19,10 +19,11 @@ def doctor() -> int:
     here = machine()
     others = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "scipy", "safetensors"))
     print(f"kreiss {__version__}, Python {platform.python_version()}, torch {torch.__version__}")
-    print(others)
     print(here["kernel"])
-    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] or ["no GPU"]
-    print(f"threads: {here['threads']} on {here['cores']} cores ({here['processor']}); {', '.join(devices)}")
+    print(f"packages: {others}")
+    print(f"threads: {here['threads']} on {here['cores']} cores of {here['processor']}")
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] or ["none"]
+    print(f"GPU: {', '.join(devices)}")
     print()
     print_table(("extra", "installed", "to install"), [_extra(name, needs) for name, needs in extras().items()])
     print()
