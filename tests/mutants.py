@@ -1,4 +1,4 @@
-"""Faults that the suite must notice: 64 edits of one line each, and what runs the tests against them.
+"""Faults that the suite must notice: 66 edits of one line each, and what runs the tests against them.
 
     python tests/mutants.py --clean     the named tests pass on the source as it is
     python tests/mutants.py             every mutant is made in a copy of the tracked files, and killed there
