@@ -40,7 +40,7 @@ bench: $(VENV)/.core  ## speed on this machine, against torch's own layers
 	$(BIN)/kreiss bench
 
 wheel: $(VENV)/.wheel  ## a wheel with the kernel for this platform in dist/, as manylinux where auditwheel allows it
-	rm -rf build/wheel
+	rm -rf build/wheel && mkdir -p dist
 	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl || cp build/wheel/*.whl dist/
 
