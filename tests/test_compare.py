@@ -152,8 +152,9 @@ def test_what_was_not_finished_is_said_and_made_by_the_next_command(does, monkey
 
 
 @pytest.mark.slow
-def test_a_comparison_goes_on_after_a_kill_and_ends_with_the_numbers_of_an_uninterrupted_one(monkeypatch):
+def test_a_comparison_goes_on_after_a_kill_and_ends_with_the_numbers_of_an_uninterrupted_one(monkeypatch, tmp_path):
     monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
     longer = ["--task.delay", "60", "--steps", "90", "--eval-every", "3", "--batch", "8", "--hidden", "4"]
     start = [
         sys.executable,
