@@ -14,7 +14,7 @@ def advantages(
 ) -> Tensor:
     """Generalised advantage estimates A_t = δ_t + γλ A_{t+1}, with δ_t = r_t + γ V_{t+1} − V_t, within each episode.
 
-    Reference: Schulman et al. (2016), eqs. (10) and (16).
+    Reference: Schulman et al. (2016), eq. (16).
 
     Args:
         rewards: r (T, B).
@@ -27,7 +27,7 @@ def advantages(
     """
     following = values.roll(-1, 0)
     following[-1] = last
-    errors = rewards + discount * (alive * following + beyond) - values  # eq. (10)
+    errors = rewards + discount * (alive * following + beyond) - values  # δ
 
     def step(now: Any, later: Tensor) -> tuple[Tensor, Tensor]:
         error, goes_on = now
