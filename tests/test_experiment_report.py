@@ -110,6 +110,14 @@ def test_curves_without_numbers_are_judged_against_the_baseline():
     assert "Without memory: 0.0945." in tables.table(comparison)
 
 
+def test_a_share_within_the_noise_of_its_test_is_no_better_than_a_guess():
+    objects = experiment("004/figC.6-rmts")
+    for value, words in ((0.5004, "no better than guessing"), (0.53, "better than guessing")):
+        known = runs_of(objects, "predinet-95", "paper", [value], objects.metric, baseline={objects.metric: 0.5})
+        comparison = compare(objects, "paper", known)
+        assert verdict(line_of(comparison, "predinet-95"), comparison) == words
+
+
 def test_runs_that_were_solved_say_after_how_many_updates():
     known = runs_of(LSTM, "lstm-100", "laptop", [0.001, 0.002], "loss")
     for record, update in zip(known.values(), (1000, 1500), strict=True):

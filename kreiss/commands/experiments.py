@@ -96,7 +96,7 @@ def report(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     markdown: Flag = False,
     latex: Flag = False,
-    fill: list[Path] | None = None,
+    fill: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     trust: TrustAny = None,
     results: RareFolder = Path("results/experiments"),
     runs: RareFolder = Path("runs/experiments"),

@@ -102,7 +102,6 @@ EXPERIMENTS = (
     Experiment(
         "bakker/tmaze", BAKKER, "after Fig. 2", "T-maze: a sign to be remembered until the junction", "success",
         tuple(_maze(length, network) for length in LENGTHS for network in NETWORKS), MAZE_SCALES, seeds=3,
-        claim="Networks with longer memory solve longer mazes.",
         note="Networks, rewards and training are ours, not those of the paper, which has an LSTM solve mazes of up to "
         "70 steps by advantage learning.",
     ),

@@ -193,6 +193,13 @@ def _agreement(line: Line) -> str:
     return "agrees" if abs(line.difference) <= spread else "higher" if line.difference > 0 else "lower"
 
 
+def _noise(line: Line, comparison: Comparison, chance: float) -> float:
+    """Standard error of the mean over seeds or, if that is larger, of a share of so many test sequences."""
+    tested = line.row.settings.get("task.test_sequences", 0)
+    share = comparison.made.metric.split("@")[0] == "accuracy" and tested > 0
+    return max(line.error or 0.0, math.sqrt(chance * (1 - chance) / tested) if share else 0.0)
+
+
 def _against_baseline(line: Line, comparison: Comparison) -> str:
     accuracy = line.ends("accuracy")
     if line.row.settings["task"] in RECALL and accuracy is not None and accuracy >= SOLVED:
@@ -200,7 +207,8 @@ def _against_baseline(line: Line, comparison: Comparison) -> str:
     baseline = line.baseline(comparison.made.metric)
     if baseline is None or line.mean is None:
         return "run"
-    better = line.mean > baseline if comparison.made.metric.split("@")[0] in HIGHER else line.mean < baseline
+    sign = 1 if comparison.made.metric.split("@")[0] in HIGHER else -1
+    better = sign * (line.mean - baseline) > NEAR * _noise(line, comparison, baseline)
     return f"better than {naive(comparison)}" if better else f"no better than {naive(comparison)}"
 
 
