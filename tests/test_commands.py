@@ -263,10 +263,13 @@ def test_runs_are_found_where_out_has_put_them(kreiss_does, tmp_path, monkeypatc
     found = [json.loads(line)["run"] for line in kreiss_does("runs", "ls", "--json").out.splitlines()]
     assert found[1:] == ["here", "elsewhere/there"]
     assert found[0].startswith("runs/copy-nnrnn-")
+    (tmp_path / "here").rename(tmp_path / "seed-0")  # a folder of several runs, as --seeds and `kreiss compare` make
+    (tmp_path / "here").mkdir()
+    (tmp_path / "seed-0").rename(tmp_path / "here" / "seed-0")
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     found = [json.loads(line)["run"] for line in kreiss_does("runs", "ls", "--json").out.splitlines()]
-    assert found == [str(tmp_path / "here"), str(tmp_path / "elsewhere" / "there")]
+    assert found == [str(tmp_path / "here" / "seed-0"), str(tmp_path / "elsewhere" / "there")]
 
 
 @pytest.mark.parametrize(

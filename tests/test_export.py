@@ -26,7 +26,7 @@ from catalogue import MEMORY, PLAIN_STATE, VARIANTS, mostly_slow, moved
 from kreiss import InputError, cli
 from kreiss.commands.export import export as export_command
 from kreiss.commands.sources import held_out_inputs
-from kreiss.networks import LAYERS, RecurrentNetwork
+from kreiss.networks import LAYERS, Agent, RecurrentNetwork
 from kreiss.networks.export import CHECKED_AT, export_saved
 from kreiss.networks.export.formats import described
 from kreiss.networks.export.states import state_form
@@ -586,6 +586,29 @@ def test_weights_become_integers_and_the_error_is_that_of_the_outputs(tmp_path):
     assert done.int8.bytes == done.path.stat().st_size < whole.stat().st_size == done.int8.float_bytes
     assert "on the given inputs outputs differ from float by at most" in str(done)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "whole.onnx"]
+
+
+def test_a_readout_at_the_end_becomes_integers_too(tmp_path):  # as Gemm, whose weight the quantiser transposes
+    model = kreiss.RecurrentNetwork(kreiss.RNN(IN, HIDDEN), output_size=2, answers="last")
+    done = kreiss.export(model, tmp_path / "model.onnx", int8=True)
+    assert run_file(done.path, torch.randn(4, 3, IN), torch.zeros(1, 3, HIDDEN))[0].shape == (3, 2)
+
+
+def test_a_network_around_a_layer_of_torch_is_frozen_and_exported(tmp_path):
+    network = kreiss.RecurrentNetwork(torch.nn.GRU(IN, HIDDEN), output_size=2)
+    x = torch.randn(4, 3, IN)
+    assert torch.equal(network.freeze()(x)[0], network(x)[0])
+    assert kreiss.export(network, tmp_path / "model.onnx", verify=True).largest_difference < 1e-5
+    with pytest.raises(TypeError, match="a recurrent layer of kreiss, or a network around one; got GRU"):
+        kreiss.Stream(network)
+
+
+def test_an_agent_is_exported_without_an_example_and_images_are_refused(tmp_path):
+    agent = Agent(kreiss.GRU(64, HIDDEN), actions=4, others=3)
+    assert kreiss.export(agent, tmp_path / "agent.pt2", to="torch", verify=True).largest_difference < 1e-5
+    images = kreiss.RecurrentNetwork(kreiss.RNN(128, HIDDEN), 2, image=(3, 32, 32))
+    with pytest.raises(InputError, match=r"which reads whole sequences of images\. In Python, pass an `example`"):
+        kreiss.export(images, tmp_path / "images.onnx")
 
 
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):

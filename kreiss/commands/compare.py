@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kreiss.commands.words import Flag, Positive, Search, Trust, Words, may_import, new_folder, only_task
+from kreiss.commands.words import Flag, Positive, Search, Trust, Words, may_import, new_folder, only_task, remember
 
 
 def compare(
@@ -82,6 +82,8 @@ def compare(
     comparing.check_free(search or [], equal)
     task = next(iter(configs.values())).task.name
     folder = out or new_folder("compare", task)
+    if out is not None:
+        remember(out)
     searches = comparing.searches(configs, search or [], folder / "search")
     say = Console(soft_wrap=True, highlight=False, quiet=quiet)
     say.print(f"{folder}: rerun the command with --out {folder} to resume", markup=False)

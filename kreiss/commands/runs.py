@@ -28,10 +28,10 @@ def ls(folder: Path | None = None, *, json: Flag = False) -> int:
     from json import dumps
 
     from kreiss.commands.words import remembered
-    from kreiss.training.record import damage, is_run
+    from kreiss.training.record import damage
 
-    paths = _runs(folder or Path("runs"))
-    paths += [path for path in remembered() if is_run(path) and path not in paths] if folder is None else []
+    places = [folder] if folder is not None else [Path("runs"), *remembered()]
+    paths = list(dict.fromkeys(path for place in places for path in _runs(place)))
     rows, damaged = [_row(path) for path in paths], [damage(path) for path in paths]
     if json:
         for row, sentences in zip(rows, damaged, strict=True):

@@ -162,12 +162,17 @@ def _history(folder: Path) -> Iterator[Finding]:
 
 
 def held_out_inputs(path: Path) -> Any:
-    """Validation inputs (T, B, …) of a run's task; None for a saved model, and where the data are not there."""
+    """Validation inputs (T, B, …) of a run's task; None for a saved model, a world, and where the data are missing."""
+    from kreiss.tasks import World
+
     folder = _run_of(path)
     if folder is None:
         return None
     try:
-        inputs = next(iter(_task_of(folder).held_out("valid", SEQUENCES))).inputs
+        task = _task_of(folder)
+        if isinstance(task, World):
+            return None
+        inputs = next(iter(task.held_out("valid", SEQUENCES))).inputs
     except (ValueError, OSError, RunError):
         return None
     return inputs.expanded() if hasattr(inputs, "expanded") else inputs  # of images

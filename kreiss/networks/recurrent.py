@@ -238,7 +238,8 @@ class RecurrentNetwork(Network):
     def freeze(self) -> Self:
         """A copy for inference and export: recurrent matrices computed once, no gradients."""
         frozen = super().freeze()
-        frozen.layer = self.layer.freeze()
+        if hasattr(self.layer, "freeze"):  # torch's layers have none, and nothing to compute
+            frozen.layer = self.layer.freeze()
         return frozen
 
 

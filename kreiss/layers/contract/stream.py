@@ -40,9 +40,10 @@ class Stream:
     """
 
     def __init__(self, layer: nn.Module, batch_size: int | None = None) -> None:
-        if not callable(getattr(layer, "freeze", None)) or not callable(getattr(layer, "init_state", None)):
+        inner = getattr(layer, "layer", layer)
+        if not all(callable(getattr(part, name, None)) for part in (layer, inner) for name in ("freeze", "init_state")):
             raise TypeError(
-                f"`layer` must be a recurrent layer of kreiss, or a network around one; got {type(layer).__name__}. "
+                f"`layer` must be a recurrent layer of kreiss, or a network around one; got {type(inner).__name__}. "
                 "Pass one."
             )
         frozen: Any = layer.freeze()  # type: ignore[operator]

@@ -48,6 +48,7 @@ def quantised(path: Path, flat: Flat, inputs: str, x: Tensor) -> tuple[Path, Int
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model, integers = onnx.load(path), path.with_stem(f"{path.stem}-int8")
+    del model.graph.value_info[:]  # shapes of weights, which the quantiser transposes and then finds in conflict
     onnx.helper.set_model_props(model, {**_metadata(model), **OWN})
     # also weights inside of a Scan; one scale for a matrix: those by column fail for vectors
     quantize_dynamic(model, integers, weight_type=QuantType.QInt8, extra_options={"EnableSubgraph": True})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from kreiss.errors import InputError, check_tensor
+from kreiss.networks.agent import Agent
 from kreiss.networks.export.states import StateForm
 from kreiss.networks.scanned import Scanned
+from kreiss.relational import RelationalNetwork
 
 Draw = Callable[[int, int], Tensor]
 
@@ -86,6 +89,13 @@ def inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Draw:
         return draw_numbers(tail) if example.is_floating_point() else draw_symbols(int(example.max()) + 1, tail)
     if count := int(getattr(model, "symbols", 0)):  # of a RecurrentNetwork
         return draw_symbols(count)
+    if isinstance(model, Agent):
+        return draw_numbers((math.prod(model.image or (0,)) + model.others,))
+    if isinstance(model, RelationalNetwork) or getattr(model, "front", None) is not None:
+        raise InputError(
+            f"`model` must read vectors or symbols; got {type(model).__name__}, which reads whole sequences of images. "
+            "In Python, pass an `example` of them."
+        )
     first = _first(model, lambda module: isinstance(module, nn.Embedding) or _recurrent(module))
     if isinstance(first, nn.Embedding):
         return draw_symbols(first.num_embeddings)
