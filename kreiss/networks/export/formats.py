@@ -50,7 +50,7 @@ def traced(flat: Flat, draw: Draw, to: str) -> Any:
         raise InputError(
             f"`model` must be exportable with dynamic time and batch; got {type(flat.model).__name__}, which torch "
             f"could not trace with an input of shape {tuple(example.shape)} and {example.dtype}. Pass an `example` "
-            "if it takes another input; give it init_state(batch_size) and export one step if it loops over time."
+            "if it takes another input; a loop of its own over time cannot be traced."
         ) from error
 
 

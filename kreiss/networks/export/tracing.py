@@ -75,6 +75,11 @@ def batch_first(model: nn.Module) -> bool:
 
 def inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Draw:
     """A function that draws inputs for the model from the sizes of time and batch, in the model's order."""
+    if isinstance(model, RelationalNetwork) or getattr(model, "front", None) is not None:
+        raise InputError(
+            f"`model` must read vectors or symbols to be exported; got {type(model).__name__}, which reads whole sequences "
+            "of images. Save it with kreiss.save instead."
+        )
     generator = torch.Generator().manual_seed(0)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
     draw_symbols = lambda count, tail=(): lambda *sizes: torch.randint(count, (*sizes, *tail), generator=generator)  # noqa: E731
@@ -91,11 +96,6 @@ def inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Draw:
         return draw_symbols(count)
     if isinstance(model, Agent):
         return draw_numbers((math.prod(model.image or (0,)) + model.others,))
-    if isinstance(model, RelationalNetwork) or getattr(model, "front", None) is not None:
-        raise InputError(
-            f"`model` must read vectors or symbols; got {type(model).__name__}, which reads whole sequences of images. "
-            "In Python, pass an `example` of them."
-        )
     first = _first(model, lambda module: isinstance(module, nn.Embedding) or _recurrent(module))
     if isinstance(first, nn.Embedding):
         return draw_symbols(first.num_embeddings)
