@@ -77,8 +77,8 @@ def inputs_of(model: nn.Module, symbols: bool, example: Tensor | None) -> Draw:
     """A function that draws inputs for the model from the sizes of time and batch, in the model's order."""
     if isinstance(model, RelationalNetwork) or getattr(model, "front", None) is not None:
         raise InputError(
-            f"`model` must read vectors or symbols to be exported; got {type(model).__name__}, which reads whole sequences "
-            "of images. Save it with kreiss.save instead."
+            f"`model` must read vectors or symbols to be exported; got {type(model).__name__}, which reads whole "
+            "sequences of images. Save it with kreiss.save instead."
         )
     generator = torch.Generator().manual_seed(0)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
