@@ -294,7 +294,7 @@ def test_a_report_draws_the_reward_of_runs_in_worlds(attentive, tmp_path, does):
     assert does("report", attentive, "-o", tmp_path / "report.html")[0] == 0
     text = (tmp_path / "report.html").read_text()
     assert "Validation reward against updates" in text
-    assert "reward, test" in text
+    assert "<th scope='col'>reward</th>" in text
 
 
 # ---------------------------------------------------------------- worlds

@@ -366,7 +366,7 @@ def test_a_model_of_the_users_own_is_trained_and_tested():
     before = evaluate(model := Plain(), Copy(1))["loss"]
     run = quick_run(model, steps=30, lr=1e-2, optimiser="adam")
     assert run.metrics["loss"] < 0.8 * before
-    assert run.config.model.name == "Plain"
+    assert run.config.model.name == "test_training:Plain"
 
 
 @pytest.mark.parametrize("batch", [1, 7, 100, 1000])
