@@ -36,6 +36,7 @@ TINY = {
     "orthogonal_methods": "--sizes 4 6 --rounds 2 --size 6 --steps 3 --delay 2 --hidden 4 --updates 1 --seeds 1",
     "pseudospectra": "--size 6 --side 4 --sample 3 --rounds 1",
     "relational": "--networks corelnet lstm --held-out 95 --batch 2 --rounds 1",
+    "stream_step": "--sizes 4 6 --rounds 1 --steps 2",
     "structured": "--sizes 4 8 16 --layers 4 --rounds 1",
     "training_overhead": "--rounds 1 --steps 2 --delay 2 --hidden 4 --show quiet --write",
 }
@@ -52,6 +53,7 @@ RECORDED = (
     "orthogonal_methods",
     "pseudospectra",
     "relational",
+    "stream_step",
     "structured",
 )
 

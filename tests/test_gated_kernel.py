@@ -15,8 +15,8 @@ from torch import Tensor
 
 import kreiss
 from catalogue import GATED
+from kreiss import native as compiled
 from kreiss.recurrence import REAL_NONLINEARITIES, reference_only, run_gated
-from kreiss.recurrence import library as compiled
 from kreiss.recurrence.gated import fused, kernel
 
 F64 = torch.float64
@@ -278,7 +278,7 @@ def test_without_the_kernel_the_loop_gives_the_same(monkeypatch):
 
 
 def test_the_struct_is_the_one_of_the_header():
-    header = (Path(compiled.__file__).parent / "csrc" / "kernel.h").read_text()
+    header = (Path(compiled.__file__).parent / "recurrence" / "csrc" / "kernel.h").read_text()
     body = header.split("struct kreiss_gated_pass {")[1].split("};")[0]
     lines = [line.split("//")[0].strip().rstrip(";") for line in body.splitlines()]
     names = [part.split()[-1].lstrip("*") for line in lines if line for part in line.split(",")]

@@ -176,9 +176,8 @@ def test_a_step_of_the_kernel_takes_arguments_in_disguise(disguise):
             continue
         found = []
         for change in (DISGUISES[disguise], lambda t: shown(DISGUISES[disguise](t))):
-            step = kernel.Step(
-                **{k: change(t) if k == name else t for k, t in given.items()}, nonlinearity="tanh", batch=3
-            )
+            weights = kernel.Weights(**{k: change(t) if k == name else t for k, t in given.items()})
+            step = kernel.Step([weights], nonlinearity="tanh", batch=3)
             found.append([step(change(t) if k == name else t).clone() for k, t in inputs.items()])
         assert_same(*found)
 

@@ -20,7 +20,7 @@ from kreiss.networks import LAYERS
 # room → the rooms it may import; every room may import itself
 GROUND = {"errors", "own", "recorded", "version"}
 SETTINGS = GROUND | {"options", "settings"}
-LAYERED = GROUND | {"derivatives", "linalg", "sets", "recurrence", "layers"}
+LAYERED = GROUND | {"derivatives", "linalg", "native", "sets", "recurrence", "layers"}
 SHOWN = SETTINGS | {"analysis", "experiments", "networks", "storage", "studies", "tasks", "training"}
 ARROWS = {
     "errors": set(),
@@ -28,16 +28,17 @@ ARROWS = {
     "recorded": set(),
     "version": set(),
     "derivatives": set(),
+    "native": {"errors"},
     "catalogue": set(),
     "settings": {"errors"},
     "pooled": {"errors"},
     "options": {"errors", "recorded"},
     "storage": {"errors"},
     "linalg": GROUND | {"derivatives"},
-    "sets": GROUND | {"derivatives", "linalg"},
-    "recurrence": GROUND | {"derivatives", "linalg", "sets"},
-    "layers": GROUND | {"derivatives", "linalg", "sets", "recurrence"},
-    "optim": GROUND | {"linalg", "sets"},
+    "sets": GROUND | {"derivatives", "linalg", "native"},
+    "recurrence": GROUND | {"derivatives", "linalg", "native", "sets"},
+    "layers": GROUND | {"derivatives", "linalg", "native", "sets", "recurrence"},
+    "optim": GROUND | {"linalg", "native", "sets"},
     "preprocessing": GROUND | {"options"},
     "tasks": GROUND | {"pooled", "preprocessing"},
     "prediction": LAYERED | {"preprocessing", "tasks"},

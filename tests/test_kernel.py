@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 import kreiss
 from catalogue import GATED, OURS, PLAIN_STATE, STRUCTURED
+from kreiss import native as compiled
 from kreiss.recurrence import NONLINEARITIES, reference_only, run_plain
-from kreiss.recurrence import library as compiled
 from kreiss.recurrence.plain import fused, kernel, reference
 
 F64 = torch.float64
@@ -335,7 +335,7 @@ def test_symbols_outside_the_alphabet_are_refused():
 
 
 def test_the_struct_is_the_one_of_the_header():
-    header = (Path(compiled.__file__).parent / "csrc" / "kernel.h").read_text()
+    header = (Path(compiled.__file__).parent / "recurrence" / "csrc" / "kernel.h").read_text()
     body = header.split("struct kreiss_pass {")[1].split("};")[0]
     names = []
     for line in body.splitlines():

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import kreiss
+from kreiss import native as compiled
 from kreiss.memory.screening import RULES
-from kreiss.recurrence import library as compiled
 from kreiss.recurrence import reference_only
 from kreiss.recurrence.memory import fused, kernel
 
@@ -272,7 +272,7 @@ def test_gradients_of_compiled_code_are_those_of_eager_code():
 
 
 def test_the_struct_is_the_one_of_the_header():
-    header = (Path(compiled.__file__).parent / "csrc" / "kernel.h").read_text()
+    header = (Path(compiled.__file__).parent / "recurrence" / "csrc" / "kernel.h").read_text()
     body = header.split("struct kreiss_memory_pass {")[1].split("};")[0]
     names = []
     for line in body.splitlines():

@@ -90,6 +90,32 @@ def test_a_stream_takes_symbols(batch, dtype):
     torch.testing.assert_close(stepped, layer(x)[0].detach())
 
 
+def test_a_step_inside_autocast_takes_numbers_of_another_precision():
+    stream, x = kreiss.Stream(kreiss.RNN(3, 6)), torch.randn(3).bfloat16()
+    expected = stream.step(x.float()).clone()
+    stream.reset()
+    with torch.autocast("cpu"):
+        torch.testing.assert_close(stream.step(x), expected)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_steps_read_in_place_equal_those_that_are_looked_at_closer(batch):
+    layer = kreiss.RNN(3, 6, 2)
+    stream, other = kreiss.Stream(layer, batch), kreiss.Stream(layer, batch)
+    for x in torch.randn(5, *([] if batch is None else [batch]), 3):
+        apart = torch.stack([x, x], -1)[..., 0]
+        assert not apart.is_contiguous()
+        assert torch.equal(stream.step(x), other.step(apart))
+    assert torch.equal(stream.state, other.state)
+
+
+def test_a_step_takes_a_part_of_zeros_that_are_not_in_memory():
+    stream = kreiss.Stream(kreiss.RNN(3, 6))
+    expected = stream.step(torch.zeros(3)).clone()
+    stream.reset()
+    assert torch.equal(stream.step(torch._efficientzerotensor(5)[2:]), expected)
+
+
 def test_training_a_layer_does_not_change_its_stream():
     layer = kreiss.NNRNN(3, 6)
     stream, x = kreiss.Stream(layer), torch.randn(3)

@@ -22,10 +22,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from kreiss import native
 from kreiss.bench import roofline
 from kreiss.bench.allocation import peak_bytes
 from kreiss.bench.contenders import (
     COUNTERPART,
+    EXP_UPDATE,
     GATED,
     GEOTORCH,
     LAYER,
@@ -36,7 +38,6 @@ from kreiss.bench.contenders import (
     Work,
     contenders,
 )
-from kreiss.recurrence import library
 
 LARGE = 512  # hidden units
 QUICKLY_WEIGHED = (LAYER, "nn.LSTM")  # whose memory is measured in a quick run too
@@ -46,6 +47,7 @@ SUMMARY = (
     ("layer / nn.LSTM", LAYER, "nn.LSTM"),
     ("layer / loop of products", LAYER, "loop of products"),
     ("update / nn.LSTM update", UPDATE, "nn.LSTM update"),
+    ("ExpRNN update / nn.LSTM update", EXP_UPDATE, "nn.LSTM update"),
     *((f"{ours} / {theirs}", ours, theirs) for ours in GATED for theirs in ("nn.LSTM", "nn.GRU")),
     *((f"{ours} / nn.LSTM", ours, "nn.LSTM") for ours in MEMORY),
     ("RelRNN / its plain loop", "RelRNN", MEMORY_LOOP),
@@ -64,7 +66,7 @@ def run(
         roofline.check_plot(plot)  # before minutes of measuring
     console = console or Console()
     roof = gflops()
-    console.print(f"{library.status()}; torch {torch.__version__}; a product of 2048² runs at {roof:.0f} GFLOP/s")
+    console.print(f"{native.status()}; torch {torch.__version__}; a product of 2048² runs at {roof:.0f} GFLOP/s")
     results: dict[str, Any] = {"machine": machine(), "quick": quick, "gflops": roof, "works": {}}
     for work in WORKS:
         if names and work.name not in names:
@@ -156,7 +158,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
-        "kernel": library.status(),
+        "kernel": native.status(),
         "versions": {"python": platform.python_version(), **versions},
     }
 

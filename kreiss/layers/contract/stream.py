@@ -65,11 +65,22 @@ class Stream:
         # its second dimension is the number of inputs
         self._takes: Tensor = self.layer.weight_ih_l0 if embedding is None else embedding.weight.T
         self._state: Any = self.layer.init_state(batch_size)
-        self._updates = _updates(self.layer, 1 if batch_size is None else batch_size)
+        self._kernel = _kernel(self.layer, batch_size)
+        self._outputs: tuple[Tensor, ...] = ()  # the buffers of the top layer, as `step` returns them
+        if self._kernel:
+            self._outputs = (
+                self._kernel.outputs if batch_size is not None else tuple(h[0] for h in self._kernel.outputs)
+            )
+        self._at_once = self._kernel.at_once if self._kernel and self.layer is frozen else _never
 
-    @torch.no_grad()
     def step(self, x: Tensor) -> Tensor:
         """Output (batch, hidden) for the next input (batch, features), or symbols (batch,); no batch if unbatched."""
+        written = self._at_once(x)
+        return self._outputs[written] if written >= 0 else self._step(x)
+
+    @torch.no_grad()
+    def _step(self, x: Tensor) -> Tensor:
+        """The same for any input and model, and with what is to be said of wrong input."""
         check_tensor("x", x)
         symbols = not x.is_floating_point()
         dims = (0 if symbols else 1) + (self.batch_size is not None)
@@ -80,13 +91,12 @@ class Stream:
             )
         (check_symbols if symbols else check_features)(x, self._takes)
         x = self._enter(x)
-        if not self._updates:
+        if self._kernel is None:
             time = 1 if self.layer.batch_first and self.batch_size is not None else 0
             out, self._state = self.layer(x.unsqueeze(time), self._state)
             return self._leave(out.squeeze(time))
-        for update in self._updates:
-            x = update(x)
-        return self._leave(x if self.batch_size is not None else x[0])
+        h = self._kernel(x)
+        return self._leave(h if self.batch_size is not None else h[0])
 
     @torch.no_grad()
     def feed(self, chunk: Tensor) -> Tensor:
@@ -98,23 +108,23 @@ class Stream:
     @property
     def state(self) -> Any:
         """The current state, with the shape of `hx` and `h_n`; may be set, for example to `h_n` of an earlier call."""
-        if not self._updates:
+        if self._kernel is None:
             return self._state
-        state = torch.stack([update.state for update in self._updates])
+        state = torch.stack(self._kernel.current())
         return state if self.batch_size is not None else state.squeeze(1)
 
     @state.setter
     @torch.no_grad()
     def state(self, state: Any) -> None:
-        if not self._updates:
+        if self._kernel is None:
             self._state = state
             return
         check_tensor("state", state)
         shape = tuple(self.layer.init_state(self.batch_size).shape)
         if tuple(state.shape) != shape:
             raise InputError(f"`state` must be of shape {shape}; got {tuple(state.shape)}. Pass h_n of such a layer.")
-        for update, h in zip(self._updates, state, strict=True):
-            update.state.copy_(h)
+        for current, h in zip(self._kernel.current(), state, strict=True):
+            current.copy_(h)
 
     def reset(self) -> None:
         """Reset to the zero state."""
@@ -125,17 +135,21 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _updates(layer: nn.Module, batch: int) -> list[kernel.Step]:
-    """The kernel updates, one per layer from the bottom; none where the kernel does not apply."""
+def _never(x: object) -> int:
+    return -1
+
+
+def _kernel(layer: nn.Module, batch_size: int | None) -> kernel.Step | None:
+    """The update of all layers by the kernel; None where it does not apply."""
     if not isinstance(layer, RecurrentLayer) or not takes(layer.weight_ih_l0):
-        return []
+        return None
     own = ("_run_cell", "_arguments")  # a class with a recurrence of its own overrides one of these
     if not layer.elman or any(getattr(type(layer), name) is not getattr(RecurrentLayer, name) for name in own):
-        return []
-    return [
-        kernel.Step(
-            layer.recurrent_matrix(suffix), getattr(layer, f"weight_ih_{suffix}"), layer._bias(suffix),
-            layer.nonlinearity, batch,
-        )
+        return None
+    weights = [
+        kernel.Weights(layer.recurrent_matrix(suffix), getattr(layer, f"weight_ih_{suffix}"), layer._bias(suffix))
         for suffix, _ in layer._cells()
-    ]  # fmt: skip
+    ]
+    inputs = weights[0].weight.shape[1]
+    batch, shape = (1, (inputs,)) if batch_size is None else (batch_size, (batch_size, inputs))
+    return kernel.Step(weights, layer.nonlinearity, batch, shape)

@@ -5,6 +5,7 @@
 #endif
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -12,7 +13,8 @@
 #include "kernel.h"
 
 #define KREISS_DECLARE(isa) \
-  extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, gated), KREISS_NAMED(isa, memory)
+  extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, gated), KREISS_NAMED(isa, memory), \
+      KREISS_NAMED(isa, optim)
 extern "C" {
 KREISS_DECLARE(kreiss_generic);
 #if defined(KREISS_X86)
@@ -27,10 +29,11 @@ namespace {
 struct Choice {
   const char* name;
   int vector_bytes;
-  const kreiss_recurrence *plain, *gated, *memory;
+  const kreiss_recurrence *plain, *gated, *memory, *optim;
 };
 #define KREISS_CHOICE(name, bytes, isa) \
-  Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, gated), &KREISS_NAMED(isa, memory)}
+  Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, gated), &KREISS_NAMED(isa, memory), \
+         &KREISS_NAMED(isa, optim)}
 
 #if defined(__aarch64__)
 constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
@@ -152,7 +155,22 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   return 0;
 }
 
-// The same for the gated recurrence.
+// One update of all layers of a chain, from x or symbols. Returns the buffer that holds the new states, or −1, with nothing
+// done, where a symbol is none of the inputs there are.
+__attribute__((visibility("default"))) int kreiss_step(kreiss_chain* chain, const void* x, const int64_t* symbols) {
+  const int turn = (int)chain->turn;
+  chain->passes[turn].x = x;
+  chain->passes[turn].symbols = symbols;
+  for (int64_t layer = 0; layer < chain->layers; ++layer) {
+    kreiss_pass& pass = chain->passes[2 * layer + turn];
+    if (kreiss_run(&pass, chain->threads)) return -1;  // only the lowest layer reads symbols
+    pass.first_piece = 0;                              // packed
+  }
+  chain->turn = 1 - turn;
+  return turn;
+}
+
+// kreiss_run for the gated recurrence.
 __attribute__((visibility("default"))) int kreiss_run_gated(const kreiss_gated_pass* pass, int64_t threads) {
   if (pass->symbols)
     for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
@@ -169,5 +187,27 @@ __attribute__((visibility("default"))) void kreiss_run_memory(const kreiss_memor
   chosen.memory->prepare(pass);
   run(job);
   if (pass->backward) chosen.memory->gather(pass, job.threads);
+}
+
+// The norm of all gradients (if wanted; else 0), and a step of the optimiser. Gradients in memory stay as they are.
+__attribute__((visibility("default"))) double kreiss_move(const kreiss_moves* asked, int64_t threads) {
+  kreiss_moves moves = *asked;
+  int64_t chunks = 0;
+  for (int64_t i = 0; i < moves.leaf_count; ++i) chunks += (moves.leaves[i].count + KREISS_CHUNK - 1) / KREISS_CHUNK;
+  const Job job = {chosen.optim, &moves, chunks, within(threads, chunks)};
+  double norm = 0;
+  if (moves.wants_norm) {
+    moves.updates = 0;
+    if (chunks) run(job);
+    for (int64_t i = 0; i < chunks; ++i) norm += moves.squares[i];
+    norm = std::sqrt(norm);
+  }
+  if (!asked->updates) return norm;
+  const double scale = moves.most / (norm + 1e-6);  // as torch.nn.utils.clip_grad_norm_; NaN stays NaN
+  moves.scale = moves.most > 0 && !(scale >= 1) ? scale : 1;
+  moves.updates = 1;
+  for (int64_t i = 0; i < moves.leaf_count; ++i) *moves.leaves[i].step += 1;
+  if (chunks) run(job);
+  return norm;
 }
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-enum { KREISS_INTERFACE = 3 };  // counted up with every change below; kernel.py takes no library with another number
+enum { KREISS_INTERFACE = 4 };  // counted up with every change below; native.py takes no library with another number
 
 // CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
 enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
@@ -34,6 +34,14 @@ struct kreiss_pass {
   void* sums;                  // backward: room for (threads, inputs + 1, n), with grad_inputs or grad_bias
   void* grad_inputs;           // backward: out, gradient of U (n, inputs), or null
   void* grad_bias;             // backward: out, gradient of the bias (n), or null
+};
+
+// Updates of one step of stacked layers, prepared once. A layer has two passes: pass `i` writes its buffer i and reads the
+// other. The inputs of all layers but the lowest are the states of the layer below.
+struct kreiss_chain {
+  int64_t layers, threads;
+  int64_t turn;                // the buffer that the next update writes
+  kreiss_pass* passes;         // (layers, 2)
 };
 
 // Screening rules of kreiss.memory.screening
@@ -116,6 +124,34 @@ struct kreiss_gated_pass {
   void* sums;                  // backward: room for (threads, inputs + 1, 3n), with grad_inputs or grad_bias
   void* grad_inputs;           // backward: out, gradient of [U; S] (3n, inputs), or null
   void* grad_bias;             // backward: out, gradient of [b; d] (3n), or null
+};
+
+// Optimisers. A leaf is a tensor that is moved; its moments are, for RMSprop, mean square, momentum buffer and mean
+// gradient, for Adam, mean gradient, mean square and the largest mean square; null for what is not kept.
+enum { KREISS_RMSPROP = 0, KREISS_ADAM = 1 };
+enum { KREISS_CHUNK = 16384 };  // numbers that one thread takes at a time
+struct kreiss_leaf {
+  void *param, *first, *second, *third;
+  const void* grad;
+  float* step;                 // steps taken
+  int64_t count;
+  int32_t is_double, group;
+};
+struct kreiss_group {
+  double lr, decay, eps;
+  double first_rate;           // α, or β₁
+  double second_rate;          // momentum, or β₂
+  int32_t kind, maximize, decoupled, unused;
+};
+struct kreiss_moves {
+  const kreiss_leaf* leaves;
+  const kreiss_group* groups;
+  int64_t leaf_count;
+  double most;                 // norm to which gradients are clipped; 0 for any
+  double scale;                // of gradients; set by the library
+  double* squares;             // room for one number a chunk
+  int32_t wants_norm;          // whether the norm of all gradients is computed
+  int32_t updates;             // whether parameters are moved; set to 0 while the norm is computed
 };
 
 // One recurrence compiled for one instruction set. A pass is a struct of its own, such as kreiss_pass.

@@ -89,6 +89,7 @@ template <class Step> inline void product(const Step& step, int64_t rows) {
     const int64_t end = k + block < n ? k + block : n;
     int64_t panel = 0;
     if (rows == 1) panel = wide<Step, 1, 4>(step, panels, k, end);
+    if (rows == 1 && panel + 2 <= panels) tile<Step, 1, 2>(step, 0, panel, k, end), panel += 2;
     if (rows == 2) panel = wide<Step, 2, 3>(step, panels, k, end);
     if (rows == 3) panel = wide<Step, 3, 2>(step, panels, k, end);
     for (; panel < panels; ++panel) panel_rows(step, rows, panel, k, end);

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from kreiss.recurrence.library import CODES, call, expect, loaded, readable, readable_or_none, room
+from kreiss.recurrence.library import (
+    CODES,
+    call,
+    expect,
+    loaded,
+    readable,
+    readable_or_none,
+    room,
+    unknown_symbol,
+)
 
 POINTERS = (
     "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "grad", "inner",
@@ -23,6 +34,17 @@ class Pass(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("steps", "batch", "n", "inputs", "first_step")),
         *((name, ctypes.c_int32) for name in FLAGS),
         *((name, ctypes.c_void_p) for name in POINTERS),
+    )
+
+
+class Chain(ctypes.Structure):
+    """`struct kreiss_chain` of csrc/kernel.h."""
+
+    _fields_ = (
+        ("layers", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("turn", ctypes.c_int64),
+        ("passes", ctypes.c_void_p),
     )
 
 
@@ -155,39 +177,90 @@ class Backward:
         self.flags[4] = 0  # packed, and sums initialised
 
 
+class Weights(NamedTuple):
+    """V, U and b of one layer."""
+
+    matrix: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
 class Step:
-    """One update h ← φ(V h + U x; b) per call, on fixed buffers; allocates nothing after construction."""
+    """One update h ← φ(V h + U x; b) of stacked layers per call, on fixed buffers; allocates nothing once made.
 
-    def __init__(self, matrix: Tensor, weight: Tensor, bias: Tensor | None, nonlinearity: str, batch: int) -> None:
-        n, inputs = weight.shape
-        self.threads = min(torch.get_num_threads(), batch)
-        self.states = matrix.new_zeros(2, batch, n)  # the new state is written beside the old one
-        self._views = self.states.unbind()
-        self.turn = 0
-        self._kept = (readable(matrix), readable(weight), readable_or_none(bias), room(matrix, (n + inputs, n)))
-        self._jobs = (self._job(0, nonlinearity), self._job(1, nonlinearity))
-        self._jobs[0].first_piece = 1  # packs V and U
+    Args:
+        layers: their weights, from the bottom.
+        nonlinearity: φ of all layers.
+        batch: rows of h.
+        shape: of the vectors x that are read in place, without a look at anything else; (batch, inputs) by default.
+    """
 
-    def _job(self, turn: int, nonlinearity: str) -> Pass:
-        """The update that writes buffer `turn` and reads the other."""
-        matrix, weight, bias, packed = self._kept
-        n, inputs = weight.shape
-        job = Pass(1, self.states.shape[1], n, inputs, 0, int(matrix.dtype == torch.float64), CODES[nonlinearity])
+    def __init__(
+        self, layers: Sequence[Weights], nonlinearity: str, batch: int, shape: tuple[int, ...] | None = None
+    ) -> None:
+        n, self.inputs = layers[0].weight.shape
+        self.dtype, self.shape = layers[0].matrix.dtype, (batch, self.inputs) if shape is None else shape
+        self._aligned = self.dtype.itemsize - 1
+        # the new state is written beside the old one
+        self.states = [layer.matrix.new_zeros(2, batch, n) for layer in layers]
+        self.outputs = self.states[-1].unbind()
+        self._kept = [_kept(*layer) for layer in layers]
+        self._passes = (Pass * (2 * len(layers)))()
+        for i in range(len(layers)):
+            for turn in (0, 1):
+                self._fill(self._passes[2 * i + turn], i, turn, CODES[nonlinearity])
+            self._passes[2 * i].first_piece = 1  # packs V and U
+        threads = min(torch.get_num_threads(), batch)
+        self._chain = Chain(len(layers), threads, 0, ctypes.addressof(self._passes))
+        self._address = ctypes.addressof(self._chain)
+        self._run = loaded().kreiss_step
+
+    def _fill(self, job: Pass, layer: int, turn: int, code: int) -> None:
+        """The update of one layer that writes buffer `turn` and reads the other."""
+        matrix, weight, bias, packed = self._kept[layer]
+        states = self.states[layer]
+        job.steps, job.batch, job.n, job.inputs = 1, states.shape[1], *weight.shape
+        job.is_double, job.nonlinearity = int(matrix.dtype == torch.float64), code
         job.matrix, job.weight, job.packed = matrix.data_ptr(), weight.data_ptr(), packed.data_ptr()
         job.bias = None if bias is None else bias.data_ptr()
-        job.states, job.h0 = self.states[turn].data_ptr(), self.states[1 - turn].data_ptr()
-        return job
+        job.states, job.h0 = states[turn].data_ptr(), states[1 - turn].data_ptr()
+        job.x = self.states[layer - 1][turn].data_ptr() if layer else None
 
-    @property
-    def state(self) -> Tensor:
-        """The state (batch, n) that the next update starts from."""
-        return self._views[1 - self.turn]
+    def current(self) -> list[Tensor]:
+        """The states (batch, n) that the next update starts from, from the bottom."""
+        return [states[1 - self._chain.turn] for states in self.states]
+
+    def at_once(self, x: object) -> int:
+        """The buffer of the new state, from x if it can be read as it is; −1, with nothing done, if it cannot.
+
+        Cheap tests of what is almost always so. Whatever fails one is left to code that looks closer.
+        """
+        if (
+            type(x) is not Tensor
+            or x.dtype is not self.dtype
+            or x.shape != self.shape
+            or x.layout is not torch.strided
+            or not (x.is_cpu and x.is_contiguous())
+            or x.is_neg()
+            or x._is_zerotensor()  # not seen from the address: that of a part of one is not 0
+        ):
+            return -1
+        address = x.data_ptr()
+        if address & self._aligned:
+            return -1
+        return self._run(self._address, address, None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The next state, from x (batch, inputs) or integer symbols (batch,)."""
-        job = self._jobs[self.turn]
-        job.x = job.symbols = None
-        _run(job, self.threads, inputs_of(x))
-        job.first_piece = 0
-        self.turn = 1 - self.turn
-        return self.state
+        """The next state of the top layer, from x (batch, inputs) or integer symbols (batch,)."""
+        inputs = inputs_of(x.to(self.dtype) if x.is_floating_point() else x)  # kept until the call returns
+        x_, symbols = (None if (t := inputs.get(name)) is None else t.data_ptr() for name in ("x", "symbols"))
+        written = self._run(self._address, x_, symbols)
+        if written < 0:
+            raise unknown_symbol(self.inputs)
+        return self.outputs[written]
+
+
+def _kept(matrix: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Weights in the form that the kernel reads, and room to pack them."""
+    n, inputs = weight.shape
+    return readable(matrix), readable(weight), readable_or_none(bias), room(matrix, (n + inputs, n))
