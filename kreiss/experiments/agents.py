@@ -63,6 +63,16 @@ SCALES = {
         "validation of 20 episodes has a reward of 0.9",
         {"steps": 200, "eval_every": 10, "stop_at": 0.9},
     ),
+    "million": Scale(
+        "as published: networks, worlds, PPO; at most 500 updates, 1,024,000 frames for 5,000,000, stopped when a "
+        "validation of 20 episodes has a reward of 0.9",
+        {"steps": 500, "eval_every": 10, "stop_at": 0.9},
+    ),
+    "short": Scale(
+        "as published: networks, worlds, PPO; at most 100 updates, 204,800 frames for 5,000,000, stopped when a "
+        "validation of 20 episodes has a reward of 0.9",
+        {"steps": 100, "eval_every": 10, "stop_at": 0.9},
+    ),
     "smoke": Scale("seconds: 8 units, 2 updates of 16 frames, episodes of 8 steps", {**SMOKE, "task.limit": 8}),
 }
 
