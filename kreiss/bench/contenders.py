@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 from kreiss.layers import GORU, NNRNN, ExpRNN, GatedNNRNN
 from kreiss.memory import MemLSTM, MemRNN, RelLSTM, RelRNN
-from kreiss.optim import param_groups, radius_penalty, rebase
+from kreiss.optim import RMSprop, param_groups, radius_penalty, rebase
 from kreiss.recurrence import reference_only
 from kreiss.recurrence.nonlinearity import modrelu
 
@@ -49,7 +49,8 @@ WORKS = (
     Work("memory", 10, 220, 128, 10, rounds=20, repeats=2, memory=True),
 )
 
-LAYER, UPDATE, CONSTRAINED = "kreiss, V given", "NNRNN update", "kreiss ExpRNN"
+LAYER, CONSTRAINED = "kreiss, V given", "kreiss ExpRNN"
+UPDATE, EXP_UPDATE = "NNRNN update", "ExpRNN update"
 GEOTORCH = "geotorch cell loop"
 MEMORY = {"RelRNN": RelRNN, "RelLSTM": RelLSTM, "MemRNN": MemRNN, "MemLSTM": MemLSTM}
 MEMORY_LOOP = "RelRNN plain loop"
@@ -58,6 +59,7 @@ GATED = {"GORU": GORU, "GatedNNRNN": GatedNNRNN}  # with their constraints, whic
 # contender → which of ours it is compared with; by default the layer with V given
 COUNTERPART = {
     UPDATE: UPDATE,
+    EXP_UPDATE: UPDATE,
     "nn.LSTM update": UPDATE,
     CONSTRAINED: CONSTRAINED,
     GEOTORCH: CONSTRAINED,
@@ -67,7 +69,7 @@ COUNTERPART = {
 
 
 def contenders(work: Work) -> dict[str, Callable[[], None]]:
-    """Forward and backward of one batch of sequences by each layer; and whole updates of NNRNN and LSTM."""
+    """Forward and backward of one batch of sequences by each layer; and whole updates of NNRNN, ExpRNN and LSTM."""
     g = torch.Generator().manual_seed(0)
     symbols = torch.randint(work.inputs, (work.steps, work.batch), generator=g)
     x = nn.functional.one_hot(symbols, work.inputs).float() if work.symbols else torch.randn(
@@ -94,7 +96,8 @@ def contenders(work: Work) -> dict[str, Callable[[], None]]:
         **{name: _pass(layer(*size, generator=g), ours, grad) for name, layer in GATED.items()},
         CONSTRAINED: _pass(ExpRNN(*size, generator=g), ours, grad),
         UPDATE: _update(NNRNN(*size, generator=g), ours, grad),
-        "nn.LSTM update": _update(nn.LSTM(*size), x, grad),
+        EXP_UPDATE: _update(ExpRNN(*size, generator=g), ours, grad),
+        "nn.LSTM update": _update(nn.LSTM(*size), x, grad, torch.optim.RMSprop),
     }
     if importlib.util.find_spec("geotorch") is not None:
         passes[GEOTORCH] = _pass(GeotorchLoop(*size), x, grad)
@@ -152,9 +155,9 @@ def _products(matrix: Tensor, work: Work) -> Callable[[], None]:
     return products
 
 
-def _update(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable[[], None]:
+def _update(layer: nn.Module, x: Tensor, grad: Tensor, kind: type[torch.optim.RMSprop] = RMSprop) -> Callable[[], None]:
     """Everything of one training step: constraint, penalty, gradients, optimiser, base point moved along."""
-    optimizer = torch.optim.RMSprop(param_groups(layer, 1e-4, 1e-5, 1e-6), lr=1e-4)
+    optimizer = kind(param_groups(layer, 1e-4, 1e-5, 1e-6), lr=1e-4)
 
     def work() -> None:
         optimizer.zero_grad(set_to_none=True)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import get_total_norm
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from kreiss import rl
@@ -56,8 +55,7 @@ class Supervised(Scored):
             loss = self._backward(self.task.train(self.updates, self.config.batch, self.config.seed))
         if self.scaler is not None:
             self.scaler.unscale_(self.optimiser)
-        gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
-        norm = get_total_norm(gradients)
+        norm = self._gradient_norm()
         shown, total = self.processes.sum(loss, norm / self.processes.count)
         if self._may_step(shown, total, scaled=self.scaler is not None):
             self._clip(norm)

@@ -8,23 +8,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from kreiss.optim import param_groups
+from kreiss.optim import Adam, AdamW, RMSprop, param_groups
 from kreiss.settings import OptimiserSection, ScheduleSection
 
 
 def make_optimiser(model: nn.Module, chosen: OptimiserSection) -> torch.optim.Optimizer:
-    """The optimiser over groups by role, see `kreiss.param_groups`."""
+    """The optimiser over groups by role, see `kreiss.param_groups`; those with a native step clip norms in it."""
     groups = param_groups(model, chosen.lr, chosen.orthogonal_lr, chosen.coupling_decay)
     common: dict[str, Any] = {"lr": chosen.lr, "weight_decay": chosen.weight_decay}
-    adam: dict[str, Any] = {"betas": chosen.betas, "eps": chosen.eps}
+    ours: dict[str, Any] = {**common, "eps": chosen.eps, "clip_norm": chosen.clip_norm}
     if chosen.name == "rmsprop":
-        return torch.optim.RMSprop(groups, alpha=chosen.alpha, eps=chosen.eps, momentum=chosen.momentum, **common)
+        return RMSprop(groups, alpha=chosen.alpha, momentum=chosen.momentum, **ours)
     if chosen.name == "adagrad":
         return torch.optim.Adagrad(groups, eps=chosen.eps, **common)
     if chosen.name == "adam":
-        return torch.optim.Adam(groups, **adam, **common)
+        return Adam(groups, betas=chosen.betas, **ours)
     if chosen.name == "adamw":
-        return torch.optim.AdamW(groups, **adam, **common)
+        return AdamW(groups, betas=chosen.betas, **ours)
     return torch.optim.SGD(groups, momentum=chosen.momentum, **common)
 
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
 
 from kreiss import rl
 from kreiss.errors import InputError
@@ -126,13 +125,13 @@ class Reinforced(Scored):
         if chosen.radius_penalty:
             objective = loss + radius_penalty(self.model, chosen.radius_penalty, reduction=chosen.reduction)
         objective.backward()
-        norm = get_total_norm([weight.grad for weight in self.trained if weight.grad is not None])
-        if not self._may_step(loss.item(), norm.item()):
-            return [], norm.item()
+        norm = float(self._gradient_norm())
+        if not self._may_step(loss.item(), norm):
+            return [], norm
         self._clip(norm)
         self.optimiser.step()
         self.sums += [part.item() for part in parts]
-        return [loss.item()], norm.item()
+        return [loss.item()], norm
 
     # ------------------------------------------------------------ records
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_
+from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
 from kreiss.errors import InputError
+from kreiss.optim import OneCall
 from kreiss.settings import Config
 from kreiss.tasks import Problem
 from kreiss.training import checkpoint
@@ -36,6 +38,9 @@ class Scored(Learner):
         self.metric = task.metric
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(model, config.optimiser)
+        self.stepped_by: list[list[Any]] = [
+            [0, _stepper(self.optimiser)]
+        ]  # whose code moves the parameters, from which update on
         self.schedule = Schedule(config.schedule, self.optimiser, config.steps)
         self.guard = Guard(config.on_nan)
         self.best: float | None = None
@@ -46,9 +51,15 @@ class Scored(Learner):
     def _may_step(self, loss: float, norm: float, scaled: bool = False) -> bool:
         return self.guard.lets_pass(self.updates + 1, loss, norm, self.model, self.last_good, scaled=scaled)
 
-    def _clip(self, norm: Tensor) -> None:
-        if self.config.optimiser.clip_norm is not None:
-            clip_grads_with_norm_(self.trained, self.config.optimiser.clip_norm, norm)
+    def _gradient_norm(self) -> Tensor | float:
+        if isinstance(self.optimiser, OneCall) and self.stepped_by[-1][1] == "kreiss":
+            return self.optimiser.gradient_norm()
+        return get_total_norm([weight.grad for weight in self.trained if weight.grad is not None])
+
+    def _clip(self, norm: Tensor | float) -> None:
+        """Clip the gradients, unless the step of the optimiser does."""
+        if self.config.optimiser.clip_norm is not None and not isinstance(self.optimiser, OneCall):
+            clip_grads_with_norm_(self.trained, self.config.optimiser.clip_norm, torch.as_tensor(norm))
         if self.config.optimiser.clip_value is not None:
             clip_grad_value_(self.trained, self.config.optimiser.clip_value)
 
@@ -70,11 +81,11 @@ class Scored(Learner):
         return self.scored_by.baseline()
 
     def facts(self) -> dict[str, Any]:
-        """Trained parameters, the baseline, and how the metric of the task is read."""
+        """Trained parameters, the baseline, how the metric of the task is read, and whose code takes the steps."""
         count, task = sum(parameter.numel() for parameter in self.trained), self.scored_by
         return {
             "parameters": count, "baseline": self.baseline(), "metric": task.metric, "higher": task.higher_is_better,
-            "naive": task.naive,
+            "naive": task.naive, "stepped_by": self.stepped_by,
         }  # fmt: skip
 
     def checksum(self) -> str | None:
@@ -138,7 +149,8 @@ class Scored(Learner):
         content = {
             "updates": self.updates, "best": self.best, "stale": self.stale, "latest": self.latest,
             "window": self.window, "seconds": self.seconds, "schedule": self.schedule.state(), "optimiser": numbers,
-            "random": random_numbers, "in_a_row": self.guard.in_a_row, "skipped": self.guard.skipped,
+            "stepped_by": self.stepped_by, "random": random_numbers, "in_a_row": self.guard.in_a_row,
+            "skipped": self.guard.skipped,
         }  # fmt: skip
         return checkpoint.model_tensors(self.model.state_dict()) | moments | random_tensors, content
 
@@ -147,7 +159,19 @@ class Scored(Learner):
         checkpoint.restore_optimiser(self.optimiser, tensors, content["optimiser"])
         checkpoint.restore_generators(tensors, content["random"], self.processes.rank)
         self.schedule.restore(content["schedule"])
+        self._note_stepper(content)
         self.updates, self.best, self.stale = content["updates"], content["best"], content["stale"]
         self.latest = content.get("latest", {})  # earlier versions had none
         self.window, self.seconds = content["window"], content["seconds"]
         self.guard.in_a_row, self.guard.skipped = content["in_a_row"], content["skipped"]
+
+    def _note_stepper(self, content: dict[str, Any]) -> None:
+        """Take up whose steps were taken, all by torch in earlier versions; a change is recorded."""
+        past = content.get("stepped_by", [[0, "torch"]])
+        now = _stepper(self.optimiser)
+        self.stepped_by = past if past[-1][1] == now else [*past, [content["updates"], now]]
+
+
+def _stepper(optimiser: torch.optim.Optimizer) -> str:
+    """Whose code moves the parameters: "kreiss", in one native call, or "torch"."""
+    return "kreiss" if isinstance(optimiser, OneCall) and optimiser.is_native else "torch"

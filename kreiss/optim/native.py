@@ -1,0 +1,276 @@
+"""RMSprop, Adam and AdamW of torch with the whole step in one call of the compiled kernel."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_, get_total_norm
+
+from kreiss import native
+from kreiss.errors import InputError
+
+CHUNK = 16384  # KREISS_CHUNK of csrc/kernel.h
+MOMENTS = ("first", "second", "third")
+
+
+class Leaf(ctypes.Structure):
+    """`struct kreiss_leaf` of csrc/kernel.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("param", *MOMENTS, "grad", "step")),
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("is_double", "group")),
+    )
+
+
+class Group(ctypes.Structure):
+    """`struct kreiss_group`."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("lr", "decay", "eps", "first_rate", "second_rate")),
+        *((name, ctypes.c_int32) for name in ("kind", "maximize", "decoupled", "unused")),
+    )
+
+
+class Moves(ctypes.Structure):
+    """`struct kreiss_moves`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("leaves", "groups")),
+        ("leaf_count", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("most", "scale")),
+        ("squares", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("wants_norm", "updates")),
+    )
+
+
+class OneCall(torch.optim.Optimizer):
+    """What the optimisers share: a step in one native call, or torch's own step where that does not apply.
+
+    Torch's own runs for parameters that are not float32 or float64 in contiguous memory of the CPU, with a closure, a
+    rate in a tensor, or any of `foreach`, `fused`, `capturable` and `differentiable`.
+    """
+
+    own_step: Callable[..., Any]  # torch's
+    usual_lr = 1e-3
+
+    def __init__(
+        self, params: Any, lr: float | Tensor | None = None, *, clip_norm: float | None = None, **options: Any
+    ):
+        super().__init__(params, lr=self.usual_lr if lr is None else lr, **options)
+        if clip_norm is not None and not clip_norm > 0:
+            raise InputError(
+                f"`clip_norm` must be positive; got clip_norm={clip_norm}. Pass a norm such as 1.0, or None."
+            )
+        self.clip_norm = clip_norm
+
+    def _numbers(self, group: dict[str, Any]) -> Group | None:
+        """The group as the kernel reads it; None if it has options that the kernel does not."""
+        raise NotImplementedError
+
+    def _moments(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        """Names of the moments in the state of a parameter, in torch's order; None for those that are not kept."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Clip the gradients and move the parameters.
+
+        Args:
+            closure: computes the loss again and returns it; torch's own step then runs, without clipping.
+        """
+        job = None if closure is not None else self._job()
+        if job is not None:
+            _run(job, self.clip_norm, updates=True)
+            return None
+        if self.clip_norm is not None:
+            if closure is not None:
+                raise InputError(
+                    "`clip_norm` needs the gradients before the step; got a closure, which computes them in it. "
+                    "Clip in the closure."
+                )
+            clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.clip_norm)
+        return type(self).own_step(self, closure)
+
+    @torch.no_grad()
+    def gradient_norm(self) -> float:
+        """The Euclidean norm of all gradients, before clipping."""
+        job = self._job(norm_only=True)
+        if job is not None:
+            return _run(job, None, updates=False)
+        return float(get_total_norm([p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the next step is a native call, as far as the parameters tell."""
+        params = [param for group in self.param_groups for param in group["params"]]
+        usual = all(self._numbers(group) is not None for group in self.param_groups)
+        return native.library() is not None and usual and all(_readable(param) for param in params)
+
+    def _job(self, norm_only: bool = False) -> tuple[Any, Any, int] | None:
+        """Leaves, groups and the number of chunks; None where torch's own step is to run."""
+        if native.library() is None or torch.compiler.is_compiling():
+            return None
+        groups = [self._numbers(group) for group in self.param_groups]
+        found: list[tuple[Any, ...]] = []
+        for index, group in enumerate(self.param_groups):
+            names = self._moments(group)
+            for param in group["params"]:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if not _fits(param, grad):
+                    return None
+                moments = (0, 0, 0, 0) if norm_only else self._state_of(param, names)
+                if moments is None:
+                    return None
+                first, second, third, step = moments
+                is_double = param.dtype is torch.float64
+                found.append(
+                    (param.data_ptr(), first, second, third, grad.data_ptr(), step, param.numel(), is_double, index)
+                )
+        if not norm_only and any(group is None for group in groups):
+            return None
+        chunks = sum((leaf[6] + CHUNK - 1) // CHUNK for leaf in found)
+        numbers = () if norm_only else groups
+        return (Leaf * len(found))(*found), (Group * len(numbers))(*numbers), chunks
+
+    def _state_of(self, param: Tensor, names: tuple[str | None, ...]) -> tuple[Any, ...] | None:
+        """Addresses of the moments and of the number of steps, made as torch makes them; None if they do not fit."""
+        state = self.state[param]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
+            for name in names:
+                if name is not None:
+                    state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
+        step = state["step"]
+        if not (isinstance(step, Tensor) and step.dtype is torch.float32 and step.is_cpu):
+            return None
+        addresses: list[int] = []
+        for name in names:
+            moment = None if name is None else state.get(name)
+            if moment is None:
+                if name is not None:
+                    return None
+                addresses.append(0)
+            elif _plain(moment) and moment.dtype is param.dtype and moment.shape == param.shape:
+                addresses.append(moment.data_ptr())
+            else:
+                return None
+        return (*addresses, step.data_ptr())
+
+
+def _plain(tensor: Tensor) -> bool:
+    """Whether a tensor is what its memory holds, in order."""
+    return tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg() and not tensor._is_zerotensor()
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether the kernel reads this tensor where it is."""
+    return (
+        tensor.dtype in (torch.float32, torch.float64) and tensor.layout is torch.strided and _plain(tensor)
+        and tensor.data_ptr() % tensor.element_size() == 0
+    )  # fmt: skip
+
+
+def _fits(param: Tensor, grad: Tensor) -> bool:
+    """Whether the kernel reads this parameter and its gradient where they are."""
+    return grad.dtype is param.dtype and _readable(param) and _readable(grad)
+
+
+def _run(job: tuple[Any, Any, int], clip_norm: float | None, *, updates: bool) -> float:
+    """Run the kernel; returns the gradient norm if it was computed."""
+    leaves, groups, chunks = job
+    wants_norm = clip_norm is not None or not updates
+    squares = (ctypes.c_double * chunks)()
+    address = ctypes.addressof
+    moves = Moves(
+        address(leaves), address(groups), len(leaves), clip_norm or 0.0, 1.0, address(squares), wants_norm, updates
+    )
+    norm: float = native.loaded().kreiss_move(ctypes.byref(moves), torch.get_num_threads())
+    return norm
+
+
+def _usual(group: dict[str, Any]) -> bool:
+    """Whether a group asks for nothing but plain numbers."""
+    special = any(group.get(name) for name in ("foreach", "fused", "capturable", "differentiable"))
+    return not special and not isinstance(group["lr"], Tensor)
+
+
+def _without_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of torch as it is written: hooks and profiling belong to the step that calls it."""
+    while getattr(step, "hooked", False):
+        step = step.__wrapped__  # type: ignore[attr-defined]
+    return step
+
+
+class RMSprop(OneCall, torch.optim.RMSprop):
+    """`torch.optim.RMSprop` with the whole step in one native call.
+
+    Options, mathematics and state_dict are torch's.
+
+    Args:
+        params: parameters or groups, see `kreiss.param_groups`.
+        lr: learning rate; 0.01 by default, as torch's.
+        clip_norm: the largest norm of all gradients together, above which they are scaled down in the step; None for
+            any. The gradients themselves stay as they are where the native step runs.
+        options: of `torch.optim.RMSprop`.
+
+    Example:
+        >>> import kreiss, torch
+        >>> layer = kreiss.NNRNN(3, 8)
+        >>> optimizer = kreiss.optim.RMSprop(layer.parameters(), lr=1e-3, clip_norm=1.0)
+        >>> layer(torch.randn(5, 2, 3))[0].sum().backward()
+        >>> optimizer.step()
+    """
+
+    usual_lr = 1e-2
+
+    def _numbers(self, group: dict[str, Any]) -> Group | None:
+        rates = (group["alpha"], group["momentum"])
+        if not _usual(group) or any(isinstance(rate, Tensor) for rate in rates):
+            return None
+        return Group(group["lr"], group["weight_decay"], group["eps"], *rates, 0, group["maximize"], False)
+
+    def _moments(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        buffer = "momentum_buffer" if group["momentum"] > 0 else None
+        return "square_avg", buffer, "grad_avg" if group["centered"] else None
+
+    own_step = staticmethod(_without_hooks(torch.optim.RMSprop.step))
+
+
+class Adam(OneCall, torch.optim.Adam):
+    """`torch.optim.Adam` with the whole step in one native call; see `RMSprop` for `clip_norm`.
+
+    Args:
+        params: parameters or groups, see `kreiss.param_groups`.
+        lr: learning rate; 0.001 by default, as torch's.
+        clip_norm: the largest norm of all gradients together; None for any.
+        options: of `torch.optim.Adam`.
+    """
+
+    def _numbers(self, group: dict[str, Any]) -> Group | None:
+        betas, decoupled = group["betas"], group["decoupled_weight_decay"]
+        if not _usual(group) or any(isinstance(beta, Tensor) for beta in betas):
+            return None
+        return Group(group["lr"], group["weight_decay"], group["eps"], *betas, 1, group["maximize"], decoupled)
+
+    def _moments(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else None
+
+    own_step = staticmethod(_without_hooks(torch.optim.Adam.step))
+
+
+class AdamW(Adam, torch.optim.AdamW):
+    """`torch.optim.AdamW` with the whole step in one native call; see `RMSprop` for `clip_norm`.
+
+    Args:
+        params: parameters or groups, see `kreiss.param_groups`.
+        lr: learning rate; 0.001 by default, as torch's.
+        clip_norm: the largest norm of all gradients together; None for any.
+        options: of `torch.optim.AdamW`.
+    """
