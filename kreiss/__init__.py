@@ -57,7 +57,8 @@ _NAMES = {
         "LAYERS", "NETWORKS", "Agent", "Network", "RecurrentNetwork", "export", "hidden_size_for", "load", "save",
     ],
     "optim": [
-        "Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles", "soft_orthogonality",
+        "Adam", "AdamW", "RMSprop", "Stiefel", "param_groups", "radius_penalty", "rebase", "rebase_every", "roles",
+        "soft_orthogonality",
     ],
     "sets": [
         "SETS", "Band", "ComplexSchur", "Free", "LongShort", "Orthogonal", "Schur", "Set", "Stacked", "UnitDisc",

@@ -280,7 +280,7 @@ def test_a_solved_run_says_so_and_goes_on_only_if_more_is_asked(tmp_path):
     settings = {"model": "nnrnn", **COPY, "steps": 80, "eval_every": 20}
     start(settings, whole)
     losses = [record["loss"] for record in read_records(whole) if record.get("split") == "valid"]
-    assert losses == sorted(losses, reverse=True)
+    assert losses[0] > losses[1] > losses[2]
     start({**settings, "stop_at": losses[1]}, parts)
     assert {name: read_status(parts)[name] for name in ("state", "cause", "update")} == {
         "state": "finished", "cause": "solved", "update": 40,

@@ -3,7 +3,6 @@
 from kreiss.optim.groups import param_groups as param_groups
 from kreiss.optim.native import Adam as Adam
 from kreiss.optim.native import AdamW as AdamW
-from kreiss.optim.native import OneCall as OneCall
 from kreiss.optim.native import RMSprop as RMSprop
 from kreiss.optim.penalties import radius_penalty as radius_penalty
 from kreiss.optim.penalties import soft_orthogonality as soft_orthogonality

@@ -14,6 +14,7 @@ from kreiss import native
 from kreiss.errors import InputError
 
 CHUNK = 16384  # KREISS_CHUNK of csrc/kernel.h
+WORTH_A_THREAD = 2 * CHUNK  # numbers below which another thread costs more than it saves
 MOMENTS = ("first", "second", "third")
 
 
@@ -191,7 +192,9 @@ def _run(job: tuple[Any, Any, int], clip_norm: float | None, *, updates: bool) -
     moves = Moves(
         address(leaves), address(groups), len(leaves), clip_norm or 0.0, 1.0, address(squares), wants_norm, updates
     )
-    norm: float = native.loaded().kreiss_move(ctypes.byref(moves), torch.get_num_threads())
+    numbers = sum(leaf.count for leaf in leaves)
+    threads = min(torch.get_num_threads(), 1 + numbers // WORTH_A_THREAD)
+    norm: float = native.loaded().kreiss_move(ctypes.byref(moves), threads)
     return norm
 
 

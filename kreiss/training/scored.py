@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
 from kreiss.errors import InputError
-from kreiss.optim import OneCall
+from kreiss.optim.native import OneCall
 from kreiss.settings import Config
 from kreiss.tasks import Problem
 from kreiss.training import checkpoint
