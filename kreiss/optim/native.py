@@ -57,12 +57,12 @@ class OneCall(torch.optim.Optimizer):
     """
 
     own_step: Callable[..., Any]  # torch's
-    usual_lr = 1e-3
 
     def __init__(
         self, params: Any, lr: float | Tensor | None = None, *, clip_norm: float | None = None, **options: Any
     ):
-        super().__init__(params, lr=self.usual_lr if lr is None else lr, **options)
+        rate = {} if lr is None else {"lr": lr}
+        super().__init__(params, **rate, **options)
         if clip_norm is not None and not clip_norm > 0:
             raise InputError(
                 f"`clip_norm` must be positive; got clip_norm={clip_norm}. Pass a norm such as 1.0, or None."
@@ -117,7 +117,7 @@ class OneCall(torch.optim.Optimizer):
         if native.library() is None or torch.compiler.is_compiling():
             return None
         groups = [self._numbers(group) for group in self.param_groups]
-        found: list[tuple[Any, ...]] = []
+        found: list[Leaf] = []
         for index, group in enumerate(self.param_groups):
             names = self._moments(group)
             for param in group["params"]:
@@ -131,13 +131,12 @@ class OneCall(torch.optim.Optimizer):
                     return None
                 first, second, third, step = moments
                 is_double = param.dtype is torch.float64
-                found.append(
-                    (param.data_ptr(), first, second, third, grad.data_ptr(), step, param.numel(), is_double, index)
-                )
-        if not norm_only and any(group is None for group in groups):
+                addresses = (param.data_ptr(), first, second, third, grad.data_ptr(), step)
+                found.append(Leaf(*addresses, param.numel(), is_double, index))
+        numbers = [group for group in groups if group is not None]
+        if not norm_only and len(numbers) < len(groups):
             return None
-        chunks = sum((leaf[6] + CHUNK - 1) // CHUNK for leaf in found)
-        numbers = () if norm_only else groups
+        chunks = sum((leaf.count + CHUNK - 1) // CHUNK for leaf in found)
         return (Leaf * len(found))(*found), (Group * len(numbers))(*numbers), chunks
 
     def _state_of(self, param: Tensor, names: tuple[str | None, ...]) -> tuple[Any, ...] | None:
@@ -230,8 +229,6 @@ class RMSprop(OneCall, torch.optim.RMSprop):
         >>> layer(torch.randn(5, 2, 3))[0].sum().backward()
         >>> optimizer.step()
     """
-
-    usual_lr = 1e-2
 
     def _numbers(self, group: dict[str, Any]) -> Group | None:
         rates = (group["alpha"], group["momentum"])
