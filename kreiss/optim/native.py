@@ -61,7 +61,7 @@ class OneCall(torch.optim.Optimizer):
     def __init__(
         self, params: Any, lr: float | Tensor | None = None, *, clip_norm: float | None = None, **options: Any
     ):
-        rate = {} if lr is None else {"lr": lr}
+        rate: dict[str, Any] = {} if lr is None else {"lr": lr}
         super().__init__(params, **rate, **options)
         if clip_norm is not None and not clip_norm > 0:
             raise InputError(
