@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import kreiss
@@ -69,6 +71,32 @@ def test_a_native_step_is_that_of_torch(name: str, options: dict[str, Any], dtyp
         assert list(ours.state[a]) == list(theirs.state[b])
         assert all(close(ours.state[a][key], theirs.state[b][key]) for key in ours.state[a])
     assert ours.state_dict()["param_groups"] == theirs.state_dict()["param_groups"]
+
+
+@needs_kernel
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 300) | st.sampled_from([16384, 16385, 40000]), min_size=1, max_size=5),
+    chosen=st.sampled_from(OPTIONS), double=st.booleans(), clip=st.sampled_from([None, 1e-3, 1.0, 1e6]),
+    seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_any_list_of_tensors_moves_as_with_torch(
+    sizes: list[int], chosen: tuple[str, dict[str, Any]], double: bool, clip: float | None, seed: int
+) -> None:
+    name, options = chosen
+    generator, dtype = torch.Generator().manual_seed(seed), torch.float64 if double else torch.float32
+    first = [torch.randn(size, generator=generator, dtype=dtype) for size in sizes]
+    ours, theirs = ([nn.Parameter(value.clone()) for value in first] for _ in range(2))
+    steps = PAIRS[name][0](ours, lr=1e-3, clip_norm=clip, **options), PAIRS[name][1](theirs, lr=1e-3, **options)
+    for _ in range(3):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn(a.shape, generator=generator, dtype=dtype)
+            b.grad = a.grad.clone()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(theirs, clip)
+        for optimiser in steps:
+            optimiser.step()
+    assert all(close(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel())
 
 
 @needs_kernel
