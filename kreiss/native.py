@@ -15,7 +15,7 @@ from torch import Tensor
 from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).parent / "recurrence" / "_kernel.so")
-INTERFACE = 4  # KREISS_INTERFACE of recurrence/csrc/kernel.h
+INTERFACE = 7  # KREISS_INTERFACE of recurrence/csrc/kernel.h
 LONG = 1 << 23  # bytes; smaller buffers come from memory already mapped
 
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-enum { KREISS_INTERFACE = 4 };  // counted up with every change below; native.py takes no library with another number
+enum { KREISS_INTERFACE = 7 };  // counted up with every change below; native.py takes no library with another number
 
 // CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
 enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
@@ -28,6 +28,7 @@ struct kreiss_pass {
   const int64_t* lengths;      // (batch) or null
   const void* x;               // (steps, batch, inputs) or null
   const int64_t* symbols;      // (steps, batch) or null
+  void* last;                  // forward: out, the last state computed (batch, n), or null
   const void* grad;            // backward: gradient of the states (steps, batch, n), or null
   void* inner;                 // backward: out, gradient of u (steps, batch, n)
   void* carry;                 // backward: in and out, gradient of the state after / before the piece (batch, n)

@@ -85,6 +85,7 @@ template <class T> void forward_rows(const kreiss_pass& p, int64_t first, int64_
         }
     step.from = step.to;
   }
+  if (p.last) std::memcpy((T*)p.last + first * n, step.to, (size_t)(rows * n) * sizeof(T));
 }
 
 // ------------------------------------------------------------------------------------------------ backward

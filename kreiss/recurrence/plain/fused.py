@@ -42,6 +42,7 @@ def usable(
     x_dtypes = (dtype,) if x.dim() == 3 else (torch.int64, torch.int32)
     return (
         batch > 0
+        and x.shape[0] > 0
         and fits(x, (x.shape[0], batch, *features), *x_dtypes)
         and inputs > 0
         and (fits(weight, (n, inputs), dtype) if weight is not None else x.dim() == 3)
@@ -87,17 +88,18 @@ class Recurrence(torch.autograd.Function):
         differentiable: bool,
     ) -> tuple[Tensor, Tensor]:
         states = kernel.room_for_states(x.shape[0], x.shape[1], matrix)
+        last = matrix.new_empty(states.shape[1:])
         stretch = kernel.room_for_stretch(states) if nonlinearity == "cmodrelu" and differentiable else None
         if is_thin(x, weight):
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse, x=x, weight=weight)
         else:
             _drive(states, x, weight)
             run = kernel.Forward(matrix, bias, lengths, nonlinearity, reverse)
-        run.piece(0, h0, states, stretch)
+        run.piece(0, h0, states, stretch, last)
         ctx.save_for_backward(x, weight, bias, matrix, h0, lengths, states, stretch)
         ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
         ctx.set_materialize_grads(False)
-        return states, states[0 if reverse else -1].clone()
+        return states, last
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:

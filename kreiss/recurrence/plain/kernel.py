@@ -11,7 +11,6 @@ from torch import Tensor
 
 from kreiss.recurrence.library import (
     CODES,
-    call,
     expect,
     loaded,
     readable,
@@ -21,7 +20,7 @@ from kreiss.recurrence.library import (
 )
 
 POINTERS = (
-    "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "grad", "inner",
+    "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "last", "grad", "inner",
     "carry", "sums", "grad_inputs", "grad_bias",
 )  # fmt: skip
 FLAGS = ("is_double", "nonlinearity", "reverse", "backward", "first_piece", "last_piece", "wants_carry", "unused")
@@ -58,8 +57,9 @@ def room_for_stretch(states: Tensor) -> Tensor:
     return states.new_empty(*states.shape[:-1], states.shape[-1] // 2)
 
 
-def _run(job: Pass, threads: int, tensors: dict[str, Tensor | None]) -> None:
-    call(loaded().kreiss_run, job, threads, tensors)
+def _run(job: Pass, threads: int) -> None:
+    if loaded().kreiss_run(ctypes.byref(job), threads):
+        raise unknown_symbol(job.inputs)
 
 
 def inputs_of(x: Tensor | None) -> dict[str, Tensor | None]:
@@ -71,8 +71,17 @@ def inputs_of(x: Tensor | None) -> dict[str, Tensor | None]:
     return {"symbols": readable(x.to(torch.int64))}
 
 
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
 def between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
     return tensor if tensor is None or last - first == len(tensor) else tensor[first:last]
+
+
+def _inputs_at(inputs: dict[str, Tensor | None], first: int, steps: int) -> list[int | None]:
+    """Addresses of x and of symbols for the steps from `first` on."""
+    return [_address(between(inputs.get(name), first, first + steps)) for name in ("x", "symbols")]
 
 
 class Forward:
@@ -92,27 +101,31 @@ class Forward:
         x: Tensor | None = None,
         weight: Tensor | None = None,
     ) -> None:
-        self.width = 0 if weight is None else weight.shape[1]
-        self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 0, 1]
-        self.tensors = {
-            "matrix": readable(matrix),
-            "weight": readable_or_none(weight),
-            "packed": room(matrix, (len(matrix) + self.width, len(matrix))),
-            "bias": readable_or_none(bias),
-            "lengths": readable_or_none(lengths),
-        }
-        self.inputs = inputs_of(x)
+        n = len(matrix)
+        width = 0 if weight is None else weight.shape[1]
+        self.width, self.inputs, self.is_packed = width, inputs_of(x), False
+        self.codes = (matrix.dtype == torch.float64, CODES[nonlinearity], reverse, False)
+        self.kept = (  # alive as long as their addresses
+            readable(matrix), readable_or_none(weight), room(matrix, (n + width, n)),
+            readable_or_none(bias), readable_or_none(lengths),
+        )  # fmt: skip
+        self.addresses = tuple(map(_address, self.kept))
 
-    def piece(self, first: int, h0: Tensor | None, states: Tensor, stretch: Tensor | None = None) -> None:
+    def piece(
+        self, first: int, h0: Tensor | None, states: Tensor, stretch: Tensor | None = None, last: Tensor | None = None
+    ) -> None:
         """Fill `states` for the steps from `first` on, after the state h0 (None: zero).
 
-        `stretch`, if given, is filled with |h|/|z| of complex numbers, which the backward pass of "cmodrelu" needs.
+        `stretch`, if given, is filled with |h|/|z| of complex numbers, which the backward pass of "cmodrelu" needs;
+        `last` with the last state computed.
         """
-        job = Pass(*states.shape, self.width, first, *self.flags)
-        inputs = {name: between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        pieces = {"states": states, "h0": readable_or_none(h0), "stretch": stretch}
-        _run(job, torch.get_num_threads(), {**self.tensors, **inputs, **pieces})
-        self.flags[4] = 0  # packed
+        h0, inputs = readable_or_none(h0), _inputs_at(self.inputs, first, len(states))
+        matrix, weight, packed, bias, lengths = self.addresses
+        flags = (*self.codes, not self.is_packed, False, False, 0)
+        pieces = (states.data_ptr(), _address(h0), bias, _address(stretch), lengths, *inputs, _address(last))
+        job = Pass(*states.shape, self.width, first, *flags, matrix, weight, packed, *pieces)
+        _run(job, torch.get_num_threads())
+        self.is_packed = True
 
 
 class Backward:
@@ -138,19 +151,16 @@ class Backward:
         n = len(matrix)
         thin = x is not None and weight is not None
         self.width = weight.shape[1] if thin and weight is not None else 0
-        self.threads = min(torch.get_num_threads(), batch)
-        self.flags = [int(matrix.dtype == torch.float64), CODES[nonlinearity], int(reverse), 1, 1, 0, int(wants_carry)]
+        self.threads, self.inputs = min(torch.get_num_threads(), batch), inputs_of(x)
+        self.codes = (matrix.dtype == torch.float64, CODES[nonlinearity], reverse, True)
+        self.wants_carry, self.is_packed = wants_carry, False
         self.grad_weight = matrix.new_empty(n, self.width) if thin else None
         self.grad_bias = matrix.new_empty(n) if bias else None
-        self.tensors = {
-            "matrix": readable(matrix),
-            "packed": room(matrix, (n, n)),
-            "lengths": readable_or_none(lengths),
-            "sums": matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
-            "grad_inputs": self.grad_weight,
-            "grad_bias": self.grad_bias,
-        }
-        self.inputs = inputs_of(x)
+        self.kept = (  # alive as long as their addresses
+            readable(matrix), room(matrix, (n, n)), readable_or_none(lengths),
+            matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
+        )  # fmt: skip
+        self.addresses = tuple(map(_address, (*self.kept, self.grad_weight, self.grad_bias)))
 
     def piece(
         self,
@@ -168,13 +178,14 @@ class Backward:
         Writes the gradient of u to `inner`, and in `carry` replaces the gradient of the next state by that of the
         previous.
         """
-        self.flags[5] = final
-        job = Pass(*states.shape, self.width, first, *self.flags)
-        inputs = {name: between(tensor, first, first + len(states)) for name, tensor in self.inputs.items()}
-        saved = {"states": readable(states), "stretch": readable_or_none(stretch)}
-        pieces = {**saved, "grad": readable_or_none(grad), "inner": inner, "carry": carry}
-        _run(job, self.threads, {**self.tensors, **inputs, **pieces})
-        self.flags[4] = 0  # packed, and sums initialised
+        states, grad, stretch = readable(states), readable_or_none(grad), readable_or_none(stretch)
+        matrix, packed, lengths, *sums = self.addresses
+        inputs = _inputs_at(self.inputs, first, len(states))
+        flags = (*self.codes, not self.is_packed, final, self.wants_carry, 0)
+        saved = (states.data_ptr(), None, None, _address(stretch), lengths, *inputs, None)
+        pieces = (_address(grad), inner.data_ptr(), carry.data_ptr(), *sums)
+        _run(Pass(*states.shape, self.width, first, *flags, matrix, None, packed, *saved, *pieces), self.threads)
+        self.is_packed = True  # and sums initialised
 
 
 class Weights(NamedTuple):
