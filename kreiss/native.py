@@ -16,6 +16,7 @@ from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).parent / "recurrence" / "_kernel.so")
 INTERFACE = 7  # KREISS_INTERFACE of recurrence/csrc/kernel.h
+WIDEST_PANEL = 128  # bytes of a row of a packed panel, with the widest vectors there are
 LONG = 1 << 23  # bytes; smaller buffers come from memory already mapped
 
 
@@ -30,7 +31,6 @@ def library() -> ctypes.CDLL | None:
         "kreiss_isa": (ctypes.c_char_p, ()),
         "kreiss_use_isa": (flag, (flag,)),
         "kreiss_use_team": (None, (pointer,) * 3),
-        "kreiss_packed_size": (number, (flag, number, number)),
         "kreiss_expect": (None, (pointer, number)),
         "kreiss_run": (flag, (pointer, number)),
         "kreiss_step": (flag, (pointer,) * 3),
@@ -98,8 +98,8 @@ def expect(tensor: Tensor) -> Tensor:
 
 def room(matrix: Tensor, *shapes: tuple[int, int]) -> Tensor:
     """The buffer into which a kernel packs (depth, columns) matrices, one behind the other."""
-    is_double = int(matrix.dtype == torch.float64)
-    return matrix.new_empty(sum(loaded().kreiss_packed_size(is_double, *shape) for shape in shapes))
+    wide = WIDEST_PANEL // matrix.element_size()
+    return matrix.new_empty(sum(depth * -(-columns // wide) * wide for depth, columns in shapes))
 
 
 def readable(tensor: Tensor) -> Tensor:

@@ -343,7 +343,7 @@ def test_the_struct_is_the_one_of_the_header():
         if code:
             names += [part.split()[-1].lstrip("*") for part in code.split(",")]
     assert names == [field[0] for field in kernel.Pass._fields_]
-    assert ctypes.sizeof(kernel.Pass) == 5 * 8 + 8 * 4 + 17 * 8
+    assert ctypes.sizeof(kernel.Pass) == 5 * 8 + 8 * 4 + 18 * 8
 
 
 def test_the_reference_path_is_taken_where_the_kernel_cannot_go():

@@ -77,6 +77,9 @@ class ComputedMatrices(nn.Module):
 
     def recurrent_matrix(self, suffix: str = "l0") -> Tensor:
         """V of one layer and direction, in at least float32 and with autocast off, differentiable."""
+        own = self._parameters.get(f"weight_hh_{suffix}")
+        if own is not None:  # unconstrained
+            return own
         like = self.weight_ih_l0
         with full_precision(like.device):
             matrix: Tensor = self._set(suffix)(*self._wide_free(suffix))

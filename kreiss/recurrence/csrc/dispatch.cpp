@@ -69,12 +69,17 @@ pid_t team_owner = 0;  // threads do not survive a fork: a child must not wait f
 struct Job {
   const kreiss_recurrence* recurrence;
   const void* pass;
-  int64_t batch, threads;
+  int64_t batch, threads;  // rows of the batch (or of the gradient of V), shared by so many
+  bool gradient;
 };
 
 void run_share(const Job& job, int64_t thread) {
   const int64_t first = job.batch * thread / job.threads, last = job.batch * (thread + 1) / job.threads;
-  if (last > first) job.recurrence->run_rows(job.pass, first, last - first, thread);
+  if (last <= first) return;
+  if (job.gradient)
+    job.recurrence->gradient_rows(job.pass, first, last - first);
+  else
+    job.recurrence->run_rows(job.pass, first, last - first, thread);
 }
 
 void team_member(void* data) {
@@ -125,12 +130,6 @@ __attribute__((visibility("default"))) void kreiss_use_team(void* parallel, void
   team_owner = getpid();
 }
 
-// Numbers needed for a packed (depth, n) matrix.
-__attribute__((visibility("default"))) int64_t kreiss_packed_size(int is_double, int64_t depth, int64_t n) {
-  const int64_t panel = 2 * chosen.vector_bytes / (is_double ? 8 : 4);
-  return (n + panel - 1) / panel * panel * depth;
-}
-
 // Memory about to be filled for the first time: where the system offers large pages, take them, because a long sequence
 // otherwise spends its time on page faults. Only advice: nothing depends on it.
 __attribute__((visibility("default"))) void kreiss_expect(void* start, int64_t bytes) {
@@ -148,10 +147,11 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   if (pass->symbols)
     for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
       if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
-  Job job = {chosen.plain, pass, pass->batch, within(threads, pass->batch)};
+  const Job job = {chosen.plain, pass, pass->batch, within(threads, pass->batch), false};
   if (pass->first_piece) chosen.plain->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.plain->gather(pass, job.threads);
+  if (pass->grad_matrix) run(Job{chosen.plain, pass, pass->n, within(threads, pass->n), true});
   return 0;
 }
 
@@ -175,7 +175,7 @@ __attribute__((visibility("default"))) int kreiss_run_gated(const kreiss_gated_p
   if (pass->symbols)
     for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
       if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
-  Job job = {chosen.gated, pass, pass->batch, within(threads, pass->batch)};
+  Job job = {chosen.gated, pass, pass->batch, within(threads, pass->batch), false};
   if (pass->first_piece) chosen.gated->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.gated->gather(pass, job.threads);
@@ -183,7 +183,7 @@ __attribute__((visibility("default"))) int kreiss_run_gated(const kreiss_gated_p
 }
 
 __attribute__((visibility("default"))) void kreiss_run_memory(const kreiss_memory_pass* pass, int64_t threads) {
-  Job job = {chosen.memory, pass, pass->rows, within(threads, pass->rows)};
+  Job job = {chosen.memory, pass, pass->rows, within(threads, pass->rows), false};
   chosen.memory->prepare(pass);
   run(job);
   if (pass->backward) chosen.memory->gather(pass, job.threads);
@@ -194,7 +194,7 @@ __attribute__((visibility("default"))) double kreiss_move(const kreiss_moves* as
   kreiss_moves moves = *asked;
   int64_t chunks = 0;
   for (int64_t i = 0; i < moves.leaf_count; ++i) chunks += (moves.leaves[i].count + KREISS_CHUNK - 1) / KREISS_CHUNK;
-  const Job job = {chosen.optim, &moves, chunks, within(threads, chunks)};
+  const Job job = {chosen.optim, &moves, chunks, within(threads, chunks), false};
   double norm = 0;
   if (moves.wants_norm) {
     moves.updates = 0;

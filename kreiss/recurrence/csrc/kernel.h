@@ -20,9 +20,9 @@ struct kreiss_pass {
   int32_t unused;
   const void* matrix;          // V (n, n)
   const void* weight;          // forward: U (n, inputs), with x or symbols
-  void* packed;                // room for V, and with U for U behind it: see kreiss_packed_size
+  void* packed;                // room for V, and with U for U behind it: see room of native.py
   void* states;                // forward: out h (in: u, without x and symbols); backward: h
-  const void* h0;              // forward: (batch, n), or null for 0
+  const void* h0;              // forward, and backward with grad_matrix: (batch, n), or null for 0
   const void* bias;            // forward: (n) or null; added to z, or the threshold of modReLU
   void* stretch;               // |h|/|z| of complex numbers (steps, batch, n/2); forward: out, or null; backward: in
   const int64_t* lengths;      // (batch) or null
@@ -35,6 +35,7 @@ struct kreiss_pass {
   void* sums;                  // backward: room for (threads, inputs + 1, n), with grad_inputs or grad_bias
   void* grad_inputs;           // backward: out, gradient of U (n, inputs), or null
   void* grad_bias;             // backward: out, gradient of the bias (n), or null
+  void* grad_matrix;           // backward of a whole sequence: out, gradient of V (n, n), or null
 };
 
 // Updates of one step of stacked layers, prepared once. A layer has two passes: pass `i` writes its buffer i and reads the
@@ -160,6 +161,7 @@ struct kreiss_recurrence {
   void (*run_rows)(const void* pass, int64_t first, int64_t rows, int64_t thread);
   void (*prepare)(const void* pass);
   void (*gather)(const void* pass, int64_t threads);
+  void (*gradient_rows)(const void* pass, int64_t first, int64_t rows);  // rows of grad_matrix, after all run_rows
 };
 #define KREISS_PASTE(isa, name) isa##_##name
 #define KREISS_NAMED(isa, name) KREISS_PASTE(isa, name)  // KREISS_NAMED(KREISS_ISA, plain) is kreiss_avx2_plain

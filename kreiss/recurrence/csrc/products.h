@@ -8,11 +8,25 @@
 
 namespace {
 
-// acc[r][panel p] += Σ_k a[r][k]·panel_p[k] for k in [0, depth); R rows, P panels side by side.
-template <class T, int R, int P>
+// acc[r][panel p] += Σ_k a[r][k]·panel_p[k] for k in [0, depth); R rows, P panels side by side. A row that is `Alone` in
+// its batch may be summed in another order than one among others, whose bits do not depend on the number of threads.
+template <class T, int R, int P, bool Alone = false>
 KREISS_INLINE void multiply(typename Lanes<T>::V (&acc)[R][2 * P], const T* a, int64_t lda, const T* packed,
                      int64_t panel_stride, int64_t depth) {
   typedef typename Lanes<T>::V V;
+  if constexpr (Alone && P <= 2) {  // so few sums wait for one another: odd k have sums of their own
+    V odd[R][2 * P] = {};
+    const int64_t pairs = depth / 2 * 2;
+    for (int64_t k = 0; k < pairs; k += 2)
+      for (int j = 0; j < 2 * P; ++j) {
+        const T* at = packed + j / 2 * panel_stride + k * kPanel<T> + j % 2 * kWidth<T>;
+        const V even = load<T>(at), next = load<T>(at + kPanel<T>);
+        for (int r = 0; r < R; ++r) acc[r][j] += a[r * lda + k] * even, odd[r][j] += a[r * lda + k + 1] * next;
+      }
+    for (int r = 0; r < R; ++r)
+      for (int j = 0; j < 2 * P; ++j) acc[r][j] += odd[r][j];
+    a += pairs, packed += pairs * kPanel<T>, depth -= pairs;
+  }
   for (int64_t k = 0; k < depth; ++k) {
     V v[2 * P];
     for (int p = 0; p < P; ++p)
@@ -25,7 +39,7 @@ KREISS_INLINE void multiply(typename Lanes<T>::V (&acc)[R][2 * P], const T* a, i
 }
 
 // R rows by P panels of one step, over [k, end) of the sum. A step says what sums start from and what becomes of them.
-template <class Step, int R, int P>
+template <class Step, int R, int P, bool Alone = false>
 inline void tile(const Step& step, int64_t row, int64_t panel, int64_t k, int64_t end) {
   typedef typename Step::Number T;
   typedef typename Lanes<T>::V V;
@@ -41,10 +55,10 @@ inline void tile(const Step& step, int64_t row, int64_t panel, int64_t k, int64_
       for (int p = 0; p < P; ++p) step.fetch((row + r) * n + first + p * kPanel<T>);
   if constexpr (Step::kHasInputs)
     if (!k && step.x)
-      multiply<T, R, P>(acc, step.x + row * step.inputs, step.inputs, step.packed_inputs + panel * step.inputs * kPanel<T>,
+      multiply<T, R, P, Alone>(acc, step.x + row * step.inputs, step.inputs, step.packed_inputs + panel * step.inputs * kPanel<T>,
                         step.inputs * kPanel<T>, step.inputs);
   if (step.from)
-    multiply<T, R, P>(acc, step.from + row * n + k, n, step.packed + panel * stride + k * kPanel<T>, stride, end - k);
+    multiply<T, R, P, Alone>(acc, step.from + row * n + k, n, step.packed + panel * stride + k * kPanel<T>, stride, end - k);
   for (int j = 0; j < 2 * P; ++j) {
     const int64_t column = first + j * kWidth<T>, left = n - column;
     if (left <= 0) break;
@@ -81,15 +95,16 @@ inline int64_t wide(const Step& step, int64_t panels, int64_t k, int64_t end) {
 
 constexpr int64_t kBlockK = 512;
 
-// All rows of one step
-template <class Step> inline void product(const Step& step, int64_t rows) {
+// All rows of one step; Alone: the one row of a batch
+template <bool Alone = false, class Step> inline void product(const Step& step, int64_t rows) {
   const int64_t n = step.n, width = kPanel<typename Step::Number>, panels = (n + width - 1) / width;
   const int64_t block = step.from ? kBlockK : n;
   for (int64_t k = 0; k < n; k += block) {
     const int64_t end = k + block < n ? k + block : n;
     int64_t panel = 0;
     if (rows == 1) panel = wide<Step, 1, 4>(step, panels, k, end);
-    if (rows == 1 && panel + 2 <= panels) tile<Step, 1, 2>(step, 0, panel, k, end), panel += 2;
+    if (rows == 1 && panel + 2 <= panels) tile<Step, 1, 2, Alone>(step, 0, panel, k, end), panel += 2;
+    if (Alone && panel < panels) tile<Step, 1, 1, Alone>(step, 0, panel, k, end), ++panel;
     if (rows == 2) panel = wide<Step, 2, 3>(step, panels, k, end);
     if (rows == 3) panel = wide<Step, 3, 2>(step, panels, k, end);
     for (; panel < panels; ++panel) panel_rows(step, rows, panel, k, end);

@@ -18,6 +18,7 @@ from kreiss.recurrence.library import takes
 from kreiss.recurrence.plain import kernel, reference
 
 PIECE_ROWS = 2048
+SMALL_PRODUCT = 1 << 23  # multiplications for the gradient of V that the kernel does faster than a call of torch
 WIDEST_INPUT = 32  # inputs of up to this many features go through the kernel, wider ones through one large product
 
 
@@ -128,21 +129,29 @@ def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) 
 def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
     """First-order gradients by the kernel, from all stored states."""
     x, weight, _, matrix, h0, lengths, states, stretch = ctx.saved_tensors
-    steps, batch, _ = states.shape
-    sums = _Sums(ctx, x, weight, matrix, lengths, batch)
+    steps, batch, n = states.shape
+    pieces = pieces_of(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse)
+    at_once = len(pieces) == 1 and steps * batch * n * n <= SMALL_PRODUCT
+    sums = _Sums(ctx, x, weight, matrix, lengths, batch, at_once=at_once)
     carry = new_carry(matrix, batch, grad_last)
-    for first, last in pieces_of(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse):
-        grad_now, stretch_now = (None if tensor is None else tensor[first:last] for tensor in (grad, stretch))
-        inner = sums.piece(first, states[first:last], grad_now, carry, stretch_now)
-        start, end = (first + 1, last + 1) if ctx.reverse else (first - 1, last - 1)  # of the previous states
-        if start < 0 or end > steps:  # h0 comes before the first
-            start, inner_rest = max(start, 0), inner[:-1] if ctx.reverse else inner[1:]
-            sums.add_matrix(inner_rest, states[start:end])
-            if h0 is not None:
-                sums.add_matrix(inner[-1 if ctx.reverse else 0], h0)
-        else:
-            sums.add_matrix(inner, states[start:end])
+    for first, last in pieces:
+        now, grad_now, stretch_now = (kernel.between(tensor, first, last) for tensor in (states, grad, stretch))
+        inner = sums.piece(first, now, grad_now, carry, stretch_now, h0)
+        if not at_once:
+            _add_matrix(sums, inner, states, h0, first, last)
     return sums.gradients(carry)
+
+
+def _add_matrix(sums: _Sums, inner: Tensor, states: Tensor, h0: Tensor | None, first: int, last: int) -> None:
+    """The share of the gradient of V in steps [first, last) of these states."""
+    start, end = (first + 1, last + 1) if sums.reverse else (first - 1, last - 1)  # of the previous states
+    if start < 0 or end > len(states):  # h0 comes before the first
+        start, inner_rest = max(start, 0), inner[:-1] if sums.reverse else inner[1:]
+        sums.add_matrix(inner_rest, states[start:end])
+        if h0 is not None:
+            sums.add_matrix(inner[-1 if sums.reverse else 0], h0)
+    else:
+        sums.add_matrix(inner, states[start:end])
 
 
 def new_carry(matrix: Tensor, batch: int, grad_last: Tensor | None) -> Tensor:
@@ -170,20 +179,33 @@ class _Sums:
         matrix: Tensor,
         lengths: Tensor | None,
         batch: int,
+        *,
+        at_once: bool = False,
     ) -> None:
-        need_x, need_weight, need_bias, need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
+        need_x, need_weight, need_bias, self.need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
         self.x, self.weight, self.steps, self.reverse = x, weight, x.shape[0], ctx.reverse
         thin = need_weight and is_thin(x, weight)
         self.backward = kernel.Backward(
             matrix, batch, lengths, ctx.nonlinearity, ctx.reverse,
             x=x if thin else None, weight=weight, bias=need_bias, wants_carry=self.need_h0,
+            whole=at_once and self.need_matrix,
         )  # fmt: skip
         self.grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
         self.grad_weight = torch.zeros_like(weight) if weight is not None and need_weight and not thin else None
-        self.grad_matrix = matrix.new_zeros(matrix.shape) if need_matrix else None
+        self.grad_matrix = self.backward.grad_matrix
+        if self.need_matrix and not at_once:
+            self.grad_matrix = matrix.new_zeros(matrix.shape)
         self.buffer: Tensor | None = None
 
-    def piece(self, first: int, states: Tensor, grad: Tensor | None, carry: Tensor, stretch: Tensor | None) -> Tensor:
+    def piece(
+        self,
+        first: int,
+        states: Tensor,
+        grad: Tensor | None,
+        carry: Tensor,
+        stretch: Tensor | None,
+        h0: Tensor | None = None,
+    ) -> Tensor:
         """The gradient of u over one segment; the gradients of x, U and b are accumulated."""
         length, batch, n = states.shape
         last = first + length
@@ -191,7 +213,7 @@ class _Sums:
             self.buffer = states.new_empty(states.shape)
         inner = self.buffer if len(self.buffer) == length else self.buffer[:length]
         final = last == self.steps if self.reverse else first == 0
-        self.backward.piece(first, states, grad, carry, inner, stretch, final=final)
+        self.backward.piece(first, states, grad, carry, inner, stretch, h0, final=final)
         if self.grad_weight is not None:
             self.grad_weight.addmm_(inner.view(-1, n).mT, self.x[first:last].flatten(0, 1))
         if self.grad_x is not None:

@@ -21,7 +21,7 @@ from kreiss.recurrence.library import (
 
 POINTERS = (
     "matrix", "weight", "packed", "states", "h0", "bias", "stretch", "lengths", "x", "symbols", "last", "grad", "inner",
-    "carry", "sums", "grad_inputs", "grad_bias",
+    "carry", "sums", "grad_inputs", "grad_bias", "grad_matrix",
 )  # fmt: skip
 FLAGS = ("is_double", "nonlinearity", "reverse", "backward", "first_piece", "last_piece", "wants_carry", "unused")
 
@@ -132,7 +132,8 @@ class Backward:
     """The backward pass over one sequence, one time segment at a time.
 
     The kernel accumulates the gradients of U (if `weight` and x are given) and of the bias, because those products are
-    too thin for a matrix library; they are complete after the last segment.
+    too thin for a matrix library; they are complete after the last segment. If one segment is the whole sequence, it
+    computes the gradient of V too.
     """
 
     def __init__(
@@ -147,20 +148,22 @@ class Backward:
         weight: Tensor | None = None,
         bias: bool = False,
         wants_carry: bool = True,
+        whole: bool = False,
     ) -> None:
         n = len(matrix)
         thin = x is not None and weight is not None
         self.width = weight.shape[1] if thin and weight is not None else 0
-        self.threads, self.inputs = min(torch.get_num_threads(), batch), inputs_of(x)
+        self.inputs, self.threads = inputs_of(x), torch.get_num_threads()
         self.codes = (matrix.dtype == torch.float64, CODES[nonlinearity], reverse, True)
         self.wants_carry, self.is_packed = wants_carry, False
         self.grad_weight = matrix.new_empty(n, self.width) if thin else None
         self.grad_bias = matrix.new_empty(n) if bias else None
+        self.grad_matrix = matrix.new_empty(n, n) if whole else None
         self.kept = (  # alive as long as their addresses
             readable(matrix), room(matrix, (n, n)), readable_or_none(lengths),
-            matrix.new_empty(self.threads, self.width + 1, n) if thin or bias else None,
+            matrix.new_empty(min(self.threads, batch), self.width + 1, n) if thin or bias else None,
         )  # fmt: skip
-        self.addresses = tuple(map(_address, (*self.kept, self.grad_weight, self.grad_bias)))
+        self.addresses = tuple(map(_address, (*self.kept, self.grad_weight, self.grad_bias, self.grad_matrix)))
 
     def piece(
         self,
@@ -170,19 +173,21 @@ class Backward:
         carry: Tensor,
         inner: Tensor,
         stretch: Tensor | None = None,
+        h0: Tensor | None = None,
         *,
         final: bool = True,
     ) -> None:
         """Steps from `first` on with these states (and their `stretch`, for "cmodrelu") and the gradients of these.
 
         Writes the gradient of u to `inner`, and in `carry` replaces the gradient of the next state by that of the
-        previous.
+        previous. The gradient of V needs the state h0 (None: zero) before the sequence.
         """
         states, grad, stretch = readable(states), readable_or_none(grad), readable_or_none(stretch)
+        h0 = readable_or_none(h0)
         matrix, packed, lengths, *sums = self.addresses
         inputs = _inputs_at(self.inputs, first, len(states))
         flags = (*self.codes, not self.is_packed, final, self.wants_carry, 0)
-        saved = (states.data_ptr(), None, None, _address(stretch), lengths, *inputs, None)
+        saved = (states.data_ptr(), _address(h0), None, _address(stretch), lengths, *inputs, None)
         pieces = (_address(grad), inner.data_ptr(), carry.data_ptr(), *sums)
         _run(Pass(*states.shape, self.width, first, *flags, matrix, None, packed, *saved, *pieces), self.threads)
         self.is_packed = True  # and sums initialised
