@@ -151,7 +151,7 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   if (pass->first_piece) chosen.plain->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.plain->gather(pass, job.threads);
-  if (pass->grad_matrix) run(Job{chosen.plain, pass, pass->n, within(threads, pass->n), true});
+  if (pass->grad_matrix) run(Job{chosen.plain, pass, pass->n, within(job.threads, pass->n), true});
   return 0;
 }
 

@@ -214,7 +214,9 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
 
 // ------------------------------------------------------------------------------------------------ gradient of V
 
-// C rows (I, 2 vectors) += dzᵀ h over `rows` rows of both
+constexpr int kOuterRows = kVectorBytes == 64 ? 8 : 4;  // as many sums as registers hold
+
+// I rows by 2 vectors of C += dzᵀ h, over `rows` rows of both
 template <class T, int I>
 inline void outer_tile(T* to, const T* dz, const T* h, int64_t rows, int64_t n, int64_t left) {
   typedef typename Lanes<T>::V V;
@@ -249,7 +251,7 @@ void add_outer(T* to, const T* dz, const T* h, int64_t rows, int64_t n, int64_t 
     const int64_t depth = rows - r < block ? rows - r : block;
     for (int64_t j = 0; j < n; j += kPanel<T>) {
       int64_t i = first;
-      for (; i + 4 <= last; i += 4) outer_tile<T, 4>(to + i * n + j, dz + i, h + j, depth, n, n - j);
+      for (; i + kOuterRows <= last; i += kOuterRows) outer_tile<T, kOuterRows>(to + i * n + j, dz + i, h + j, depth, n, n - j);
       for (; i < last; ++i) outer_tile<T, 1>(to + i * n + j, dz + i, h + j, depth, n, n - j);
     }
   }

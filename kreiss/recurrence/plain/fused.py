@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kreiss import derivatives
 from kreiss.recurrence.library import takes
-from kreiss.recurrence.plain import kernel, reference
+from kreiss.recurrence.plain import kernel, reference, spare
 
 PIECE_ROWS = 2048
 SMALL_PRODUCT = 1 << 23  # multiplications for the gradient of V that the kernel does faster than a call of torch
@@ -193,8 +193,6 @@ class _Sums:
         self.grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
         self.grad_weight = torch.zeros_like(weight) if weight is not None and need_weight and not thin else None
         self.grad_matrix = self.backward.grad_matrix
-        if self.need_matrix and not at_once:
-            self.grad_matrix = matrix.new_zeros(matrix.shape)
         self.buffer: Tensor | None = None
 
     def piece(
@@ -210,7 +208,7 @@ class _Sums:
         length, batch, n = states.shape
         last = first + length
         if self.buffer is None or len(self.buffer) < length:
-            self.buffer = states.new_empty(states.shape)
+            self.buffer = spare.take(states)
         inner = self.buffer if len(self.buffer) == length else self.buffer[:length]
         final = last == self.steps if self.reverse else first == 0
         self.backward.piece(first, states, grad, carry, inner, stretch, h0, final=final)
@@ -225,12 +223,19 @@ class _Sums:
 
     def add_matrix(self, inner: Tensor, before: Tensor) -> None:
         """∂L/∂V += Σ_t dz_t h_{t−1}ᵀ."""
-        if self.grad_matrix is not None and len(inner):
-            n = len(self.grad_matrix)
-            self.grad_matrix.addmm_(inner.view(-1, n).mT, before.view(-1, n))
+        if not self.need_matrix:
+            return
+        n = inner.shape[-1]
+        inner, before = inner.view(-1, n).mT, before.view(-1, n)
+        if self.grad_matrix is None:
+            self.grad_matrix = torch.mm(inner, before)
+        else:
+            self.grad_matrix.addmm_(inner, before)
 
     def gradients(self, carry: Tensor) -> list[Tensor | None]:
         """Gradients of x, U, b, V and h0."""
+        if self.buffer is not None:
+            spare.give(self.buffer)
         grad_weight = self.backward.grad_weight if self.grad_weight is None else self.grad_weight
         return [self.grad_x, grad_weight, self.backward.grad_bias, self.grad_matrix, carry if self.need_h0 else None]
 
