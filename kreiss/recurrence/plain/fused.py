@@ -135,8 +135,8 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
     sums = _Sums(ctx, x, weight, matrix, lengths, batch, at_once=at_once)
     carry = new_carry(matrix, batch, grad_last)
     for first, last in pieces:
-        now, grad_now, stretch_now = (kernel.between(tensor, first, last) for tensor in (states, grad, stretch))
-        inner = sums.piece(first, now, grad_now, carry, stretch_now, h0)
+        grad_now, stretch_now = (kernel.between(tensor, first, last) for tensor in (grad, stretch))
+        inner = sums.piece(first, states[first:last], grad_now, carry, stretch_now, h0)
         if not at_once:
             _add_matrix(sums, inner, states, h0, first, last)
     return sums.gradients(carry)
