@@ -40,7 +40,7 @@ ARROWS = {
     "layers": GROUND | {"derivatives", "linalg", "native", "sets", "recurrence"},
     "optim": GROUND | {"linalg", "native", "sets"},
     "preprocessing": GROUND | {"options"},
-    "tasks": GROUND | {"pooled", "preprocessing"},
+    "tasks": GROUND | {"derivatives", "native", "pooled", "preprocessing"},
     "prediction": LAYERED | {"preprocessing", "tasks"},
     "experiments": GROUND,
     "memory": LAYERED,

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from kreiss.tasks.base import Batch, Totals
-
-NO_TARGET = -100  # the class of a step without target, as NaN is its number; torch's cross-entropy ignores it
-
-
-def cross_entropy(output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross-entropy in nats of logits (…, classes) for classes (…)."""
-    return F.cross_entropy(output.flatten(0, -2), targets.flatten(), ignore_index=NO_TARGET, reduction=reduction)
+from kreiss.tasks.crossentropy import NO_TARGET as NO_TARGET
+from kreiss.tasks.crossentropy import cross_entropy as cross_entropy
 
 
 def surprise(output: Tensor, targets: Tensor) -> tuple[float, int]:

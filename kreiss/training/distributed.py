@@ -47,6 +47,8 @@ class Processes:
 
     def sum(self, *values: Tensor | float) -> list[float]:
         """Sums of numbers over processes, in one message and one synchronisation of the device."""
+        if self.count == 1 and self.device.type == "cpu":
+            return [float(value.detach() if isinstance(value, Tensor) else value) for value in values]
         packed = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=self.device).detach() for v in values])
         if self.count > 1:
             distributed.all_reduce(packed)

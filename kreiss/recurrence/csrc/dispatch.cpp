@@ -14,7 +14,7 @@
 
 #define KREISS_DECLARE(isa) \
   extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, gated), KREISS_NAMED(isa, memory), \
-      KREISS_NAMED(isa, optim)
+      KREISS_NAMED(isa, optim), KREISS_NAMED(isa, entropy)
 extern "C" {
 KREISS_DECLARE(kreiss_generic);
 #if defined(KREISS_X86)
@@ -29,11 +29,11 @@ namespace {
 struct Choice {
   const char* name;
   int vector_bytes;
-  const kreiss_recurrence *plain, *gated, *memory, *optim;
+  const kreiss_recurrence *plain, *gated, *memory, *optim, *entropy;
 };
 #define KREISS_CHOICE(name, bytes, isa) \
   Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, gated), &KREISS_NAMED(isa, memory), \
-         &KREISS_NAMED(isa, optim)}
+         &KREISS_NAMED(isa, optim), &KREISS_NAMED(isa, entropy)}
 
 #if defined(__aarch64__)
 constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
@@ -209,5 +209,29 @@ __attribute__((visibility("default"))) double kreiss_move(const kreiss_moves* as
   for (int64_t i = 0; i < moves.leaf_count; ++i) *moves.leaves[i].step += 1;
   if (chunks) run(job);
   return norm;
+}
+
+// Returns 1, with nothing done, where a target is no class; else 0.
+__attribute__((visibility("default"))) int kreiss_cross_entropy(const kreiss_entropy* asked, int64_t threads) {
+  kreiss_entropy pass = *asked;
+  int64_t count = 0;
+  for (int64_t i = 0; i < pass.rows; ++i) {
+    if (pass.targets[i] == pass.ignored) continue;
+    if (pass.targets[i] < 0 || pass.targets[i] >= pass.classes) return 1;
+    ++count;
+  }
+  const int64_t chunks = (pass.rows + KREISS_ROWS - 1) / KREISS_ROWS;
+  std::vector<double> sums((size_t)chunks);
+  pass.sums = sums.data();
+  pass.weight = pass.mean && count ? 1.0 / (double)count : 1.0;
+  if (chunks) run({chosen.entropy, &pass, chunks, within(threads, chunks)});
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  if (pass.mean) total /= (double)count;  // NaN without a target, as in torch
+  if (pass.is_double)
+    *(double*)pass.loss = total;
+  else
+    *(float*)pass.loss = (float)total;
+  return 0;
 }
 }

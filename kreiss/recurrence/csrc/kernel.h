@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-enum { KREISS_INTERFACE = 7 };  // counted up with every change below; native.py takes no library with another number
+enum { KREISS_INTERFACE = 8 };  // counted up with every change below; native.py takes no library with another number
 
 // CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
 enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
@@ -154,6 +154,20 @@ struct kreiss_moves {
   double* squares;             // room for one number a chunk
   int32_t wants_norm;          // whether the norm of all gradients is computed
   int32_t updates;             // whether parameters are moved; set to 0 while the norm is computed
+};
+
+// Cross-entropy of logits (rows, classes) for targets (rows): the sum or the mean over rows whose target is not `ignored`.
+enum { KREISS_CLASSES = 15 };   // most classes: torch is as fast where they fill its vectors
+enum { KREISS_ROWS = 256 };     // rows that one thread takes at a time, a multiple of every vector's lanes
+struct kreiss_entropy {
+  int64_t rows, classes, ignored;
+  int32_t is_double, mean;
+  const void* logits;
+  const int64_t* targets;
+  void* loss;                  // out, one number
+  void* grad;                  // out, gradient of the logits (rows, classes), or null
+  double weight;               // of a row; set by the library
+  double* sums;                // of every chunk of rows; set by the library
 };
 
 // One recurrence compiled for one instruction set. A pass is a struct of its own, such as kreiss_pass.
