@@ -65,7 +65,7 @@ def bare(config: Config) -> Times:
     model = make_network(config, task)
     batch = task.train(0, config.batch, config.seed)
     groups = kreiss.param_groups(model, 5e-4, orthogonal_lr=1e-6, coupling_decay=1e-6)
-    optimizer = torch.optim.RMSprop(groups, alpha=0.99)
+    optimizer = kreiss.optim.RMSprop(groups, alpha=0.99)
     start = clock()
     for _ in range(config.steps):
         optimizer.zero_grad(set_to_none=True)
