@@ -49,7 +49,7 @@ sanitize: $(VENV)/.test  ## the kernel's tests under the address and undefined-b
 	KREISS_KERNEL=build/sanitized/kreiss/recurrence/_kernel.so ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	$(BIN)/python -m pytest tests/test_kernel.py tests/test_kernel_input.py tests/test_hostile_kernel.py \
-	tests/test_gated_kernel.py tests/test_memory_kernel.py tests/test_stream.py
+	tests/test_gated_kernel.py tests/test_memory_kernel.py tests/test_stream.py tests/test_basepoint.py
 
 clean:
 	rm -rf $(VENV) build docs/_build *.egg-info

@@ -1,4 +1,4 @@
-"""Orthogonal matrices at their base point in the compiled kernel: the Schur map, its gradients, and the move of the base.
+"""Orthogonal matrices at their base point in the compiled kernel: the Schur map, gradients, and the move of the base.
 
 At A = 0 the matrix P = B·r(A) is the base point B itself, and its gradient needs no inverse. Each function returns None
 or False, with nothing done, where A is not 0 (for a move: not small) or the tensors are not what the kernel reads; the
@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 
 from kreiss import native
 
-LARGEST = 512  # above, products are large enough for torch's
+LARGEST = 256  # above, the products of torch are as fast
 WORK = 1 << 22  # multiplications of one product that are worth a thread
 PARAMETERS = ("radius", "angle", "shear", "coupling")
 
@@ -33,7 +33,7 @@ class Pass(ctypes.Structure):
         *((f"grad_{name}", ctypes.c_void_p) for name in PARAMETERS),
         ("room", ctypes.c_void_p),
         ("threads", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("phase", "fourth")),
+        *((name, ctypes.c_int32) for name in ("phase", "pair")),
         *((name, ctypes.c_void_p) for name in ("sums", "probed", "probe")),
     )
 

@@ -59,7 +59,7 @@ class Conjugation(torch.autograd.Function):
 
 
 class Turn(torch.autograd.Function):
-    """P = B(2X − I), X = (I − A/2)⁻¹, from the packed skew A. Its gradient is X(D − Dᵀ)Xᵀ, D = PᵀG: see `Conjugation`."""
+    """P = B(2X − I), X = (I − A/2)⁻¹, from the packed skew A; the gradient is X(D − Dᵀ)Xᵀ, D = PᵀG."""
 
     @staticmethod
     def forward(ctx: Any, base: Tensor, index: Tensor, free: Tensor) -> Tensor:

@@ -49,6 +49,11 @@ KREISS_INLINE void multiply_across(typename Lanes<T>::V (&acc)[R][2], const T* a
   }
 }
 
+template <class T> KREISS_INLINE void finish(const Product<T>& p, typename Lanes<T>::V sum, int64_t to, int64_t count) {
+  sum = sum * p.scale;
+  put<T>(p.out + to, p.start ? get<T>(p.start + to, count) + sum : sum, count);
+}
+
 template <class T, int R> void strip(const Product<T>& p, int64_t row, int64_t column, const T* packed) {
   typename Lanes<T>::V acc[R][2] = {};
   const int64_t n = p.n, first = p.upper && row > p.first ? row : p.first;  // rows are even: blocks are not cut
@@ -57,11 +62,14 @@ template <class T, int R> void strip(const Product<T>& p, int64_t row, int64_t c
     multiply_across<T, R>(acc, p.a + first * n + row, n, b, p.last - first);
   else
     multiply<T, R, 1>(acc, p.a + row * n + first, n, b, 0, p.last - first);
+  const bool whole = n - column >= kPanel<T>;
+#pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
-    for (int64_t j = 0; j < 2 && column + j * kWidth<T> < n; ++j) {
-      const int64_t to = (row + r) * n + column + j * kWidth<T>, rest = n - column - j * kWidth<T>;
-      const typename Lanes<T>::V sum = acc[r][j] * p.scale;
-      put<T>(p.out + to, p.start ? get<T>(p.start + to, rest) + sum : sum, rest);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const int64_t to = (row + r) * n + column + j * kWidth<T>;
+      const int64_t rest = whole ? (int64_t)kWidth<T> : n - column - j * kWidth<T>;
+      if (rest > 0) finish<T>(p, acc[r][j], to, rest);
     }
 }
 
@@ -266,20 +274,22 @@ template <class T> void backward_phase(const kreiss_base_pass& pass, int64_t fir
 
 template <class T> void rebase_phase(const kreiss_base_pass& pass, int64_t first, int64_t last, T* packed) {
   const int64_t n = pass.n, panel = first / kPanel<T>;
-  T *e = buffer<T>(pass, 0), *square = buffer<T>(pass, 1), *series = buffer<T>(pass, 2), *moved = buffer<T>(pass, 3);
+  T *e = buffer<T>(pass, 0), *square = buffer<T>(pass, 1), *series = buffer<T>(pass, 2), *spare = buffer<T>(pass, 3);
+  const auto sum_of = [&](int32_t pairs) { return pairs == 1 ? series : pairs % 2 ? spare : e; };  // E + E² + …
+  T* moved = sum_of(pass.pair) == spare ? e : spare;
   switch (pass.phase) {
     case KREISS_HALF: return fill_half<T>(pass, e, first, last);
     case KREISS_SQUARE:
       multiply_panel<T>(plain<T>(n, e, e, square), first, packed);
       pass.sums[panel] = add_square<T>(n, e, square, series, first, last);
       return;
-    case KREISS_FOURTH: {  // (E + E²)(I + E²) in place of E
-      Product<T> product = plain<T>(n, series, square, e);
+    case KREISS_SERIES: {  // two powers more
+      Product<T> product = plain<T>(n, sum_of(pass.pair), square, sum_of(pass.pair + 1));
       product.start = series;
       return multiply_panel<T>(product, first, packed);
     }
     case KREISS_MOVE: {  // B + 2B(E + E² + …)
-      Product<T> product = plain<T>(n, at<T>(pass.base), pass.fourth ? e : series, moved);
+      Product<T> product = plain<T>(n, at<T>(pass.base), sum_of(pass.pair), moved);
       product.start = at<T>(pass.base), product.scale = 2;
       return multiply_panel<T>(product, first, packed);
     }

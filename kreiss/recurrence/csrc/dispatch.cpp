@@ -156,12 +156,13 @@ int rebase(kreiss_base_pass& pass) {
   run_phase(pass, KREISS_HALF);
   run_phase(pass, KREISS_SQUARE);
   const double size = std::sqrt(std::sqrt(total(pass) / 2));  // ‖A/2‖² ≤ ‖E²‖_F/√2: eigenvalues come in pairs
-  pass.fourth = !(2 * std::pow(size, 3) <= eps / 4);
-  if (pass.fourth && !(2 * std::pow(size, 5) <= eps / 4)) return 1;
-  if (pass.fourth) run_phase(pass, KREISS_FOURTH);
+  int pairs = 1;  // of powers
+  while (pairs <= KREISS_MOST_PAIRS && !(2 * std::pow(size, 2 * pairs + 1) <= eps / 4)) ++pairs;
+  if (pairs > KREISS_MOST_PAIRS) return 1;
+  for (pass.pair = 1; pass.pair < pairs; ++pass.pair) run_phase(pass, KREISS_SERIES);
   run_phase(pass, KREISS_MOVE);
   if (!pass.project || !polish(pass, eps)) run_phase(pass, KREISS_KEEP);
-  std::memset(pass.free, 0, (size_t)(pass.n * (pass.n - 1) / 2) * (pass.is_double ? 8 : 4));
+  if (pass.n > 1) std::memset(pass.free, 0, (size_t)(pass.n * (pass.n - 1) / 2) * (pass.is_double ? 8 : 4));
   return 0;
 }
 

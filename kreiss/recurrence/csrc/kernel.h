@@ -159,9 +159,10 @@ enum { KREISS_SCHUR = 0, KREISS_SCHUR_BACK = 1, KREISS_TURN = 2, KREISS_TURN_BAC
 enum {  // phases of these; each thread does some of the panels of columns
   KREISS_CORE, KREISS_CONJUGATE,                                              // Schur map
   KREISS_FROM_RIGHT, KREISS_FROM_LEFT, KREISS_COMMUTATOR, KREISS_TURNED, KREISS_SKEW,  // gradients
-  KREISS_HALF, KREISS_SQUARE, KREISS_FOURTH, KREISS_MOVE, KREISS_PROBE_ROWS, KREISS_PROBE_COLUMNS, KREISS_GRAM,
+  KREISS_HALF, KREISS_SQUARE, KREISS_SERIES, KREISS_MOVE, KREISS_PROBE_ROWS, KREISS_PROBE_COLUMNS, KREISS_GRAM,
   KREISS_POLISH, KREISS_KEEP                                                  // moving the base point
 };
+enum { KREISS_MOST_PAIRS = 4 };  // of powers of A/2 in the series by which the base is moved
 struct kreiss_base_pass {
   int64_t n;
   int64_t pairs, positive;     // 2×2 blocks of Λ, and how many of the others are +γ
@@ -179,7 +180,7 @@ struct kreiss_base_pass {
   void *grad_radius, *grad_angle, *grad_shear, *grad_coupling;
   void* room;                  // numbers as kreiss_base_room says
   int64_t threads;             // the rest is set by the library
-  int32_t phase, fourth;       // whether the series goes on to the fourth power
+  int32_t phase, pair;         // pairs of powers of A/2 that have been summed
   double *sums, *probed;
   const double* probe;
 };
