@@ -254,21 +254,26 @@ def orthogonality_error(p: Tensor) -> float:
     return float((p.mT @ p - eye).abs().max())
 
 
+MOST_PAIRS = 4  # of powers in the series of `turned`, which is then as fast as an inverse
+
+
 def turned(base: Tensor, a: Tensor) -> Tensor:
     """B·(I − A/2)⁻¹(I + A/2) for a skew A that is usually small, for example after one optimiser step.
 
     With E = A/2 the retraction is I + 2E + 2E² + 2E³ + …. The series is truncated where the remainder is below rounding
-    error; if that would take too many terms, an inverse is used. ‖E‖² ≤ ‖E²‖_F/√2, because eigenvalues come in pairs.
+    error; if that would take more than four pairs of powers, an inverse is used. ‖E‖² ≤ ‖E²‖_F/√2, because eigenvalues
+    come in pairs.
     """
     e = a / 2
     square = e @ e
     size = math.sqrt(float(torch.linalg.matrix_norm(square)) / math.sqrt(2))
     rounding = torch.finfo(a.dtype).eps / 4
-    if 2 * size**3 <= rounding:
-        return torch.addmm(base, base, e + square, alpha=2)
-    if 2 * size**5 <= rounding:
-        e += square  # (E + E²)(I + E²) = E + E² + E³ + E⁴
-        return torch.addmm(base, base, torch.addmm(e, e, square), alpha=2)
+    for pairs in range(1, MOST_PAIRS + 1):
+        if 2 * size ** (2 * pairs + 1) <= rounding:
+            first = total = e + square
+            for _ in range(1, pairs):
+                total = torch.addmm(first, total, square)  # two powers more
+            return torch.addmm(base, base, total, alpha=2)
     return base @ cayley(-e)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).parent / "recurrence" / "_kernel.so")
-INTERFACE = 8  # KREISS_INTERFACE of recurrence/csrc/kernel.h
+INTERFACE = 9  # KREISS_INTERFACE of recurrence/csrc/kernel.h
 WIDEST_PANEL = 128  # bytes of a row of a packed panel, with the widest vectors there are
 LONG = 1 << 23  # bytes; smaller buffers come from memory already mapped
 
@@ -37,6 +37,8 @@ def library() -> ctypes.CDLL | None:
         "kreiss_run_memory": (None, (pointer, number)),
         "kreiss_run_gated": (flag, (pointer, number)),
         "kreiss_cross_entropy": (flag, (pointer, number)),
+        "kreiss_base_room": (number, (flag, number, number)),
+        "kreiss_base": (flag, (pointer, number)),
         "kreiss_move": (ctypes.c_double, (pointer, number)),
     }
     for name, (result, arguments) in signatures.items():

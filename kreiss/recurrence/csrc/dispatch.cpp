@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -14,7 +15,7 @@
 
 #define KREISS_DECLARE(isa) \
   extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, gated), KREISS_NAMED(isa, memory), \
-      KREISS_NAMED(isa, optim), KREISS_NAMED(isa, entropy)
+      KREISS_NAMED(isa, optim), KREISS_NAMED(isa, entropy), KREISS_NAMED(isa, basepoint)
 extern "C" {
 KREISS_DECLARE(kreiss_generic);
 #if defined(KREISS_X86)
@@ -29,11 +30,11 @@ namespace {
 struct Choice {
   const char* name;
   int vector_bytes;
-  const kreiss_recurrence *plain, *gated, *memory, *optim, *entropy;
+  const kreiss_recurrence *plain, *gated, *memory, *optim, *entropy, *basepoint;
 };
 #define KREISS_CHOICE(name, bytes, isa) \
   Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, gated), &KREISS_NAMED(isa, memory), \
-         &KREISS_NAMED(isa, optim), &KREISS_NAMED(isa, entropy)}
+         &KREISS_NAMED(isa, optim), &KREISS_NAMED(isa, entropy), &KREISS_NAMED(isa, basepoint)}
 
 #if defined(__aarch64__)
 constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
@@ -70,7 +71,7 @@ struct Job {
   const kreiss_recurrence* recurrence;
   const void* pass;
   int64_t batch, threads;  // rows of the batch (or of the gradient of V), shared by so many
-  bool gradient;
+  bool gradient = false;
 };
 
 void run_share(const Job& job, int64_t thread) {
@@ -102,6 +103,73 @@ void run(const Job& job) {
 }
 
 int64_t within(int64_t threads, int64_t batch) { return threads < 1 ? 1 : threads > batch ? batch : threads; }
+
+// ------------------------------------------------------------------------------------------------ base points
+
+int64_t panel_width(int is_double) { return 2 * chosen.vector_bytes / (is_double ? 8 : 4); }
+int64_t panels_of(const kreiss_base_pass& pass) {
+  return (pass.n + panel_width(pass.is_double) - 1) / panel_width(pass.is_double);
+}
+
+template <class T> bool any(const void* free, int64_t count) {
+  const T* x = (const T*)free;
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    int found = 0;
+    for (int j = 0; j < 64; ++j) found |= x[i + j] != 0;  // NaN is not 0
+    if (found) return true;
+  }
+  for (; i < count; ++i)
+    if (x[i] != 0) return true;
+  return false;
+}
+
+bool is_moved(const kreiss_base_pass& pass) {
+  const int64_t count = pass.n * (pass.n - 1) / 2;
+  return pass.is_double ? any<double>(pass.free, count) : any<float>(pass.free, count);
+}
+
+void run_phase(kreiss_base_pass& pass, int32_t phase) {
+  pass.phase = phase;
+  run({chosen.basepoint, &pass, pass.threads, pass.threads});
+}
+
+double total(const kreiss_base_pass& pass) {
+  double sum = 0;
+  for (int64_t panel = 0; panel < panels_of(pass); ++panel) sum += pass.sums[panel];
+  return sum;
+}
+
+// Corrects the moved base point by a Newton–Schulz step if it is not orthogonal to rounding: see `polished` of linalg.py.
+bool polish(kreiss_base_pass& pass, double eps) {
+  run_phase(pass, KREISS_PROBE_ROWS);
+  run_phase(pass, KREISS_PROBE_COLUMNS);
+  const double off = std::sqrt(total(pass) / (double)pass.n), limit = pass.is_double ? std::sqrt((double)pass.n) : 4;
+  if (off <= limit * eps) return false;
+  run_phase(pass, KREISS_GRAM);
+  run_phase(pass, KREISS_POLISH);
+  return true;
+}
+
+// Moves the base by a series whose remainder is below rounding, see `turned` of linalg.py; 1, with nothing done, if there
+// is no short one.
+int rebase(kreiss_base_pass& pass) {
+  const double eps = pass.is_double ? std::ldexp(1.0, -52) : std::ldexp(1.0, -23);
+  std::vector<double> numbers((size_t)(3 * pass.n));
+  pass.sums = numbers.data(), pass.probed = pass.sums + pass.n, pass.probe = pass.probed + pass.n;
+  for (int64_t i = 0; i < pass.n; ++i) numbers[(size_t)(2 * pass.n + i)] = i % 3 == 1 ? -1 : 1;
+  run_phase(pass, KREISS_HALF);
+  run_phase(pass, KREISS_SQUARE);
+  const double size = std::sqrt(std::sqrt(total(pass) / 2));  // ‖A/2‖² ≤ ‖E²‖_F/√2: eigenvalues come in pairs
+  int pairs = 1;  // of powers
+  while (pairs <= KREISS_MOST_PAIRS && !(2 * std::pow(size, 2 * pairs + 1) <= eps / 4)) ++pairs;
+  if (pairs > KREISS_MOST_PAIRS) return 1;
+  for (pass.pair = 1; pass.pair < pairs; ++pass.pair) run_phase(pass, KREISS_SERIES);
+  run_phase(pass, KREISS_MOVE);
+  if (!pass.project || !polish(pass, eps)) run_phase(pass, KREISS_KEEP);
+  if (pass.n > 1) std::memset(pass.free, 0, (size_t)(pass.n * (pass.n - 1) / 2) * (pass.is_double ? 8 : 4));
+  return 0;
+}
 
 }  // namespace
 
@@ -147,7 +215,7 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   if (pass->symbols)
     for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
       if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
-  const Job job = {chosen.plain, pass, pass->batch, within(threads, pass->batch), false};
+  const Job job = {chosen.plain, pass, pass->batch, within(threads, pass->batch)};
   if (pass->first_piece) chosen.plain->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.plain->gather(pass, job.threads);
@@ -175,7 +243,7 @@ __attribute__((visibility("default"))) int kreiss_run_gated(const kreiss_gated_p
   if (pass->symbols)
     for (int64_t i = 0; i < pass->steps * pass->batch; ++i)
       if (pass->symbols[i] < 0 || pass->symbols[i] >= pass->inputs) return 1;
-  Job job = {chosen.gated, pass, pass->batch, within(threads, pass->batch), false};
+  Job job = {chosen.gated, pass, pass->batch, within(threads, pass->batch)};
   if (pass->first_piece) chosen.gated->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.gated->gather(pass, job.threads);
@@ -183,10 +251,31 @@ __attribute__((visibility("default"))) int kreiss_run_gated(const kreiss_gated_p
 }
 
 __attribute__((visibility("default"))) void kreiss_run_memory(const kreiss_memory_pass* pass, int64_t threads) {
-  Job job = {chosen.memory, pass, pass->rows, within(threads, pass->rows), false};
+  Job job = {chosen.memory, pass, pass->rows, within(threads, pass->rows)};
   chosen.memory->prepare(pass);
   run(job);
   if (pass->backward) chosen.memory->gather(pass, job.threads);
+}
+
+// Numbers that a job at a base point needs room for
+__attribute__((visibility("default"))) int64_t kreiss_base_room(int is_double, int64_t n, int64_t threads) {
+  return 4 * n * n + within(threads, n) * n * panel_width(is_double);
+}
+
+// One job at a base point. Returns 1, with nothing done, where A is not 0, or for a rebase, where it is not small.
+__attribute__((visibility("default"))) int kreiss_base(const kreiss_base_pass* asked, int64_t threads) {
+  kreiss_base_pass pass = *asked;
+  pass.threads = within(threads, panels_of(pass));
+  if ((pass.job == KREISS_SCHUR || pass.job == KREISS_TURN) && is_moved(pass)) return 1;
+  if (pass.job == KREISS_REBASE) return rebase(pass);
+  if (pass.job == KREISS_TURN) std::memcpy(pass.matrix, pass.base, (size_t)(pass.n * pass.n) * (pass.is_double ? 8 : 4));
+  if (pass.job == KREISS_SCHUR)
+    for (int32_t phase : {KREISS_CORE, KREISS_CONJUGATE}) run_phase(pass, phase);
+  if (pass.job == KREISS_SCHUR_BACK)
+    for (int32_t phase : {KREISS_FROM_RIGHT, KREISS_FROM_LEFT, KREISS_COMMUTATOR}) run_phase(pass, phase);
+  if (pass.job == KREISS_TURN_BACK) run_phase(pass, KREISS_TURNED);
+  if (pass.grad_free) run_phase(pass, KREISS_SKEW);
+  return 0;
 }
 
 // The norm of all gradients (if wanted; else 0), and a step of the optimiser. Gradients in memory stay as they are.
@@ -194,7 +283,7 @@ __attribute__((visibility("default"))) double kreiss_move(const kreiss_moves* as
   kreiss_moves moves = *asked;
   int64_t chunks = 0;
   for (int64_t i = 0; i < moves.leaf_count; ++i) chunks += (moves.leaves[i].count + KREISS_CHUNK - 1) / KREISS_CHUNK;
-  const Job job = {chosen.optim, &moves, chunks, within(threads, chunks), false};
+  const Job job = {chosen.optim, &moves, chunks, within(threads, chunks)};
   double norm = 0;
   if (moves.wants_norm) {
     moves.updates = 0;

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-enum { KREISS_INTERFACE = 8 };  // counted up with every change below; native.py takes no library with another number
+enum { KREISS_INTERFACE = 9 };  // counted up with every change below; native.py takes no library with another number
 
 // CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
 enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
@@ -168,6 +168,37 @@ struct kreiss_entropy {
   void* grad;                  // out, gradient of the logits (rows, classes), or null
   double weight;               // of a row; set by the library
   double* sums;                // of every chunk of rows; set by the library
+};
+
+// Orthogonal matrices at their base point B, and the Schur map V = P(Λ + T)Pᵀ there, where P = B.
+enum { KREISS_SCHUR = 0, KREISS_SCHUR_BACK = 1, KREISS_TURN = 2, KREISS_TURN_BACK = 3, KREISS_REBASE = 4 };
+enum {  // phases of these; each thread does some of the panels of columns
+  KREISS_CORE, KREISS_CONJUGATE,                                              // Schur map
+  KREISS_FROM_RIGHT, KREISS_FROM_LEFT, KREISS_COMMUTATOR, KREISS_TURNED, KREISS_SKEW,  // gradients
+  KREISS_HALF, KREISS_SQUARE, KREISS_SERIES, KREISS_MOVE, KREISS_PROBE_ROWS, KREISS_PROBE_COLUMNS, KREISS_GRAM,
+  KREISS_POLISH, KREISS_KEEP                                                  // moving the base point
+};
+enum { KREISS_MOST_PAIRS = 4 };  // of powers of A/2 in the series by which the base is moved
+struct kreiss_base_pass {
+  int64_t n;
+  int64_t pairs, positive;     // 2×2 blocks of Λ, and how many of the others are +γ
+  double fixed_radius;         // γ, without `radius`
+  int32_t is_double, job;
+  int32_t printed;             // whether T has entries inside the blocks, as printed in the paper
+  int32_t project;             // rebase: whether the new base point is corrected for rounding
+  void* base;                  // B (n, n); rebase: in and out
+  void* free;                  // packed A; rebase: in, and out 0
+  const void *radius, *angle, *shear, *coupling;  // parameters of Λ and T; null for those that are not free
+  void* core;                  // Λ + T (n, n); Schur map: out, its gradient: in
+  void* matrix;                // out: V or P (n, n)
+  const void* grad;            // gradient of V or P (n, n)
+  void* grad_free;             // out: gradient of A, packed; may be null for the Schur map
+  void *grad_radius, *grad_angle, *grad_shear, *grad_coupling;
+  void* room;                  // numbers as kreiss_base_room says
+  int64_t threads;             // the rest is set by the library
+  int32_t phase, pair;         // pairs of powers of A/2 that have been summed
+  double *sums, *probed;
+  const double* probe;
 };
 
 // One recurrence compiled for one instruction set. A pass is a struct of its own, such as kreiss_pass.

@@ -7,9 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kreiss import linalg
+from kreiss import derivatives, linalg
 from kreiss.errors import InputError, check_name, check_size
-from kreiss.sets import initial
+from kreiss.sets import basepoint, initial
+from kreiss.sets.conjugation import Turn
 from kreiss.sets.orthogonal.base import Method
 
 NO_MINUS_ONE = (
@@ -115,6 +116,8 @@ class Trivialization(_Skew):
         self.register_buffer("base", torch.eye(n))
 
     def forward(self, free: Tensor) -> Tensor:
+        if self.retraction == "cayley" and derivatives.ordinary() and not free.is_meta:
+            return Turn.apply(self.base, self.constant("index", free.device), free)
         a = self.skew(free)
         return self.base @ (linalg.expm_skew(a) if self.retraction == "exp" else linalg.cayley(-a / 2))
 
@@ -128,6 +131,8 @@ class Trivialization(_Skew):
     @torch.no_grad()
     def rebase(self, free: Tensor, project: bool = True) -> None:
         """Move the base point to the current matrix, corrected for rounding error, and `free` to zero, in place."""
+        if self.retraction == "cayley" and derivatives.ordinary() and basepoint.move(self.base, free, project):
+            return
         moved = self(free) if self.retraction == "exp" else linalg.turned(self.base, self.skew(free))
         self.base.copy_(linalg.polished(moved) if project else moved)
         free.zero_()
