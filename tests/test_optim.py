@@ -192,3 +192,13 @@ def test_a_run_started_with_steps_of_torch_resumes_with_ours_and_says_so(
     resumed = resume(tmp_path / "run", {"steps": 6}, show="none")
     assert resumed.state == "finished"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["stepped_by"] == [[0, "torch"], [3, "kreiss"]]
+
+
+@needs_kernel
+def test_a_backward_pass_that_needs_former_values_fails_after_a_step() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    loss = (parameter**2).sum()
+    parameter.grad = torch.ones(3)
+    optim.Adam([parameter]).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 from kreiss import native
@@ -87,6 +88,7 @@ class OneCall(torch.optim.Optimizer):
         job = None if closure is not None else self._job()
         if job is not None:
             _run(job, self.clip_norm, updates=True)
+            increment_version(self._moved())  # a backward pass that needs their former values must fail
             return None
         if self.clip_norm is not None:
             if closure is not None:
@@ -104,6 +106,11 @@ class OneCall(torch.optim.Optimizer):
         if job is not None:
             return _run(job, None, updates=False)
         return float(get_total_norm([p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]))
+
+    def _moved(self) -> list[Tensor]:
+        """What a step changes in place."""
+        params = [param for group in self.param_groups for param in group["params"] if param.grad is not None]
+        return [*params, *(tensor for param in params for tensor in self.state[param].values())]
 
     @property
     def is_native(self) -> bool:

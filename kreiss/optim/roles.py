@@ -28,13 +28,17 @@ def roles(model: nn.Module) -> dict[str, str]:
     return by_name
 
 
-def declared(module: nn.Module) -> dict[str, str]:
+def declared(module: Any) -> dict[str, str]:
     """Roles that a module declares for its own parameters: a layer, or torch's parametrization by a set."""
     if isinstance(module, ParametrizationList):
         first = module[0]
         return {f"original{i}": role for i, role in enumerate(first.roles)} if isinstance(first, Set) else {}
-    declare = getattr(module, "free_roles", None)
-    return declare() if callable(declare) else {}
+    return module.free_roles() if _declares(module) else {}
+
+
+def _declares(module: Any) -> bool:
+    """Whether the class says which roles its parameters have; asking a module itself is slow where it does not."""
+    return callable(getattr(type(module), "free_roles", None))
 
 
 class Owner(NamedTuple):
@@ -59,7 +63,7 @@ def owners(model: nn.Module) -> Iterator[Owner]:
         if isinstance(module, ParametrizationList):
             if isinstance(module[0], Set):
                 yield Owner(module, partial(_rebase_parametrization, module))
-        elif callable(getattr(module, "free_roles", None)):
+        elif _declares(module):
             layer: Any = module
             yield Owner(module, layer.rebase)
 

@@ -107,7 +107,7 @@ def move(base: Tensor, free: Tensor, project: bool) -> bool:
 
 
 def _job(job: int, like: Tensor, **fields: Any) -> Pass:
-    return Pass(n=len(like), is_double=like.dtype is torch.float64, job=job, **fields)
+    return Pass(n=like.shape[0], is_double=like.dtype is torch.float64, job=job, **fields)
 
 
 def _schur_job(job: int, form: Form, base: Tensor, core: Tensor, free: Sequence[Tensor]) -> Pass:
@@ -121,7 +121,7 @@ def _schur_job(job: int, form: Form, base: Tensor, core: Tensor, free: Sequence[
 
 def _run(job: Pass, base: Tensor, *, room: bool = True) -> bool:
     """Whether the job was done."""
-    kernel, n = native.loaded(), len(base)
+    kernel, n = native.loaded(), base.shape[0]
     threads = min(torch.get_num_threads(), 1 + n**3 // WORK)
     if room:
         buffer = base.new_empty(kernel.kreiss_base_room(job.is_double, n, threads))
@@ -134,7 +134,7 @@ def usable(base: Tensor, *tensors: Tensor) -> bool:
     dtype = base.dtype
     return (
         native.takes(base)
-        and len(base) <= LARGEST
+        and base.shape[0] <= LARGEST
         and not torch.is_autocast_enabled("cpu")
         and all(_readable(tensor, dtype) for tensor in (base, *tensors))
     )

@@ -15,6 +15,10 @@ from kreiss.sets import Set
 HALF = (torch.float16, torch.bfloat16)
 
 
+def _widened(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in HALF else tensor
+
+
 class ComputedMatrices(nn.Module):
     """A module with one recurrent matrix per layer and direction, `weight_hh_l{k}`, each from a set of matrices.
 
@@ -52,8 +56,8 @@ class ComputedMatrices(nn.Module):
         """The role of each free parameter of the recurrent matrices, by parameter name."""
         return {
             name: role
-            for suffix, _ in self._cells()
-            for name, role in zip(self._free_names(suffix), self._set(suffix).roles, strict=True)
+            for suffix, names in self._names.items()
+            for name, role in zip(names, self._set(suffix).roles, strict=True)
         }
 
     def _free(self, suffix: str) -> list[Tensor]:
@@ -61,7 +65,7 @@ class ComputedMatrices(nn.Module):
 
     def _wide_free(self, suffix: str) -> list[Tensor]:
         """Free tensors in at least float32."""
-        return [tensor.float() if tensor.dtype in HALF else tensor for tensor in self._free(suffix)]
+        return [_widened(tensor) for tensor in self._free(suffix)]
 
     def _install(self, suffix: str, new_set: Set, free: tuple[Tensor, ...]) -> None:
         """Replace the set and the free tensors of a cell."""
@@ -132,9 +136,10 @@ class ComputedMatrices(nn.Module):
     def rebase(self, project: bool = True) -> None:
         """Move base points of trivializations to the current matrices; outputs do not change."""
         with full_precision(self.weight_ih_l0.device):
-            for suffix, _ in self._cells():
-                wide = self._wide_free(suffix)
+            for suffix in self._names:
+                free = self._free(suffix)
+                wide = [_widened(tensor) for tensor in free]
                 self._set(suffix).rebase(*wide, project=project)
-                for parameter, tensor in zip(self._free(suffix), wide, strict=True):
+                for parameter, tensor in zip(free, wide, strict=True):
                     if tensor is not parameter:
                         parameter.copy_(tensor)

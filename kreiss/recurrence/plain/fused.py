@@ -145,7 +145,7 @@ def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[
 def _add_matrix(sums: _Sums, inner: Tensor, states: Tensor, h0: Tensor | None, first: int, last: int) -> None:
     """The share of the gradient of V in steps [first, last) of these states."""
     start, end = (first + 1, last + 1) if sums.reverse else (first - 1, last - 1)  # of the previous states
-    if start < 0 or end > len(states):  # h0 comes before the first
+    if start < 0 or end > states.shape[0]:  # h0 comes before the first
         start, inner_rest = max(start, 0), inner[:-1] if sums.reverse else inner[1:]
         sums.add_matrix(inner_rest, states[start:end])
         if h0 is not None:
@@ -157,7 +157,7 @@ def _add_matrix(sums: _Sums, inner: Tensor, states: Tensor, h0: Tensor | None, f
 def new_carry(matrix: Tensor, batch: int, grad_last: Tensor | None) -> Tensor:
     """The external gradient of the last state, in a new buffer."""
     if grad_last is None:
-        return matrix.new_zeros(batch, len(matrix))
+        return matrix.new_zeros(batch, matrix.shape[0])
     return grad_last.clone(memory_format=torch.contiguous_format)
 
 
@@ -207,9 +207,9 @@ class _Sums:
         """The gradient of u over one segment; the gradients of x, U and b are accumulated."""
         length, batch, n = states.shape
         last = first + length
-        if self.buffer is None or len(self.buffer) < length:
+        if self.buffer is None or self.buffer.shape[0] < length:
             self.buffer = spare.take(states)
-        inner = self.buffer if len(self.buffer) == length else self.buffer[:length]
+        inner = self.buffer if self.buffer.shape[0] == length else self.buffer[:length]
         final = last == self.steps if self.reverse else first == 0
         self.backward.piece(first, states, grad, carry, inner, stretch, h0, final=final)
         if self.grad_weight is not None:
@@ -256,7 +256,7 @@ class LastState(torch.autograd.Function):
         reverse: bool,
     ) -> Tensor:
         ctx.nonlinearity, ctx.reverse = nonlinearity, reverse
-        steps, batch, n = x.shape[0], x.shape[1], len(matrix)
+        steps, batch, n = x.shape[0], x.shape[1], matrix.shape[0]
         enough = max(1, round(steps * batch / (2 * PIECE_ROWS)))  # more pieces would only make their products smaller
         ctx.pieces = pieces_of(steps, min(math.isqrt(steps), enough), reverse)
         run = _Again(x, weight, bias, matrix, lengths, nonlinearity, reverse)
@@ -312,7 +312,7 @@ class _Again:
     def states(self, first: int, last: int, h: Tensor) -> Tensor:
         """States of steps [first, last) after (in reverse: before) the state h."""
         length = last - first
-        if len(self.buffer) <= length:
+        if self.buffer.shape[0] <= length:
             self.buffer = h.new_empty(length + 1, *h.shape)
             self.stretches = kernel.room_for_stretch(self.buffer) if self.complex else None
         states = self.buffer[:length] if self.reverse else self.buffer[1 : length + 1]

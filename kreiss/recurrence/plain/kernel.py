@@ -49,7 +49,7 @@ class Chain(ctypes.Structure):
 
 def room_for_states(steps: int, batch: int, matrix: Tensor) -> Tensor:
     """An uninitialised (T, B, N) tensor, in large pages if it is long and the system has them."""
-    return expect(matrix.new_empty(steps, batch, len(matrix)))
+    return expect(matrix.new_empty(steps, batch, matrix.shape[0]))
 
 
 def room_for_stretch(states: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def _address(tensor: Tensor | None) -> int | None:
 
 
 def between(tensor: Tensor | None, first: int, last: int) -> Tensor | None:
-    return tensor if tensor is None or last - first == len(tensor) else tensor[first:last]
+    return tensor if tensor is None or last - first == tensor.shape[0] else tensor[first:last]
 
 
 def _inputs_at(inputs: dict[str, Tensor | None], first: int, steps: int) -> list[int | None]:
@@ -101,7 +101,7 @@ class Forward:
         x: Tensor | None = None,
         weight: Tensor | None = None,
     ) -> None:
-        n = len(matrix)
+        n = matrix.shape[0]
         width = 0 if weight is None else weight.shape[1]
         self.width, self.inputs, self.is_packed = width, inputs_of(x), False
         self.codes = (matrix.dtype == torch.float64, CODES[nonlinearity], reverse, False)
@@ -119,7 +119,7 @@ class Forward:
         `stretch`, if given, is filled with |h|/|z| of complex numbers, which the backward pass of "cmodrelu" needs;
         `last` with the last state computed.
         """
-        h0, inputs = readable_or_none(h0), _inputs_at(self.inputs, first, len(states))
+        h0, inputs = readable_or_none(h0), _inputs_at(self.inputs, first, states.shape[0])
         matrix, weight, packed, bias, lengths = self.addresses
         flags = (*self.codes, not self.is_packed, False, False, 0)
         pieces = (states.data_ptr(), _address(h0), bias, _address(stretch), lengths, *inputs, _address(last))
@@ -150,7 +150,7 @@ class Backward:
         wants_carry: bool = True,
         whole: bool = False,
     ) -> None:
-        n = len(matrix)
+        n = matrix.shape[0]
         thin = x is not None and weight is not None
         self.width = weight.shape[1] if thin and weight is not None else 0
         self.inputs, self.threads = inputs_of(x), torch.get_num_threads()
@@ -185,7 +185,7 @@ class Backward:
         states, grad, stretch = readable(states), readable_or_none(grad), readable_or_none(stretch)
         h0 = readable_or_none(h0)
         matrix, packed, lengths, *sums = self.addresses
-        inputs = _inputs_at(self.inputs, first, len(states))
+        inputs = _inputs_at(self.inputs, first, states.shape[0])
         flags = (*self.codes, not self.is_packed, final, self.wants_carry, 0)
         saved = (states.data_ptr(), _address(h0), None, _address(stretch), lengths, *inputs, None)
         pieces = (_address(grad), inner.data_ptr(), carry.data_ptr(), *sums)
