@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from kreiss.errors import InputError, check_name
 from kreiss.optim.roles import declared
@@ -33,8 +32,8 @@ def radius_penalty(model: nn.Module, weight: float, *, reduction: str = "sum") -
     for module in model.modules():
         for name, role in declared(module).items():
             if role == "radius":
-                radius = getattr(module, name)
-                term = weight * F.mse_loss(radius, radius.new_ones(()).expand_as(radius), reduction=reduction)
+                off = getattr(module, name) - 1
+                term = (weight if reduction == "sum" else weight / len(off)) * off.dot(off)
                 total = term if total is None else total + term
     if total is None:
         first = next(model.parameters(), None)
