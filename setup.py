@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -37,25 +38,30 @@ class BuildKernel(build_ext):
             print(f"kreiss: no kernel built ({error}); the package works without it, more slowly.")
 
     def _build(self, ext: Extension) -> None:
-        objects = []
-        for name, (width, flags) in INSTRUCTION_SETS.items():
-            for kernel, own in KERNELS.items():
-                objects += self.compiler.compile(
-                    [str(FOLDER / f"{kernel}.cpp")],
-                    output_dir=str(Path(self.build_temp) / name),
-                    macros=[("KREISS_ISA", f"kreiss_{name}"), ("KREISS_VECTOR_BYTES", str(width))],
-                    extra_postargs=[*COMMON, *flags, *own],
-                )
-        objects += self.compiler.compile(
-            [str(FOLDER / "dispatch.cpp")],
-            output_dir=self.build_temp,
-            macros=[("KREISS_X86", "1")] if X86 else [],
-            extra_postargs=COMMON,
-        )
+        jobs = [
+            (
+                f"{kernel}.cpp",
+                name,
+                [("KREISS_ISA", f"kreiss_{name}"), ("KREISS_VECTOR_BYTES", str(width))],
+                flags + own,
+            )
+            for name, (width, flags) in INSTRUCTION_SETS.items()
+            for kernel, own in KERNELS.items()
+        ]
+        jobs.append(("dispatch.cpp", "any", [("KREISS_X86", "1")] if X86 else [], []))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = [name for names in pool.map(self._compiled, jobs) for name in names]
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         self.compiler.link_shared_object(
             objects, str(target), extra_postargs=["-pthread", *SANITIZE], target_lang="c++"
+        )
+
+    def _compiled(self, job: tuple[str, str, list[tuple[str, str]], list[str]]) -> list[str]:
+        source, folder, macros, flags = job
+        folder = str(Path(self.build_temp) / folder)
+        return self.compiler.compile(
+            [str(FOLDER / source)], output_dir=folder, macros=macros, extra_postargs=[*COMMON, *flags]
         )
 
     def get_ext_filename(self, fullname: str) -> str:
