@@ -172,7 +172,7 @@ MUTANTS = [
     ),
     Mutant(
         "a stream keeps its own state when it is given another",
-        "layers/contract/stream.py", "            update.state.copy_(h)", "            pass",
+        "layers/contract/stream.py", "            current.copy_(h)", "            pass",
         of("stream"),
     ),
     # ------------------------------------------------------------ contracts, networks
@@ -225,7 +225,7 @@ MUTANTS = [
     # ------------------------------------------------------------ optim
     Mutant(
         "the penalty on radii is a mean where a sum is asked for",
-        "optim/penalties.py", '(squares.sum() if reduction == "sum" else squares.mean())', "squares.mean()",
+        "optim/penalties.py", '(weight if reduction == "sum" else weight / len(off))', "weight / len(off)",
         of("training"),
     ),
     Mutant(

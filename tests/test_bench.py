@@ -64,6 +64,7 @@ def test_the_last_table_names_every_comparison_and_their_ratios_are_those_of_the
     last = screen.getvalue().split("time of kreiss by theirs")[1]
     assert [name for name, _, _ in bench.SUMMARY] == [
         "layer / nn.LSTM", "layer / loop of products", "update / nn.LSTM update",
+        "ExpRNN update / nn.LSTM update",
         "GORU / nn.LSTM", "GORU / nn.GRU", "GatedNNRNN / nn.LSTM", "GatedNNRNN / nn.GRU", "RelRNN / nn.LSTM",
         "RelLSTM / nn.LSTM", "MemRNN / nn.LSTM", "MemLSTM / nn.LSTM", "RelRNN / its plain loop",
     ]  # fmt: skip

@@ -154,12 +154,12 @@ def test_symbols_mean_their_one_hot_vectors(name):
 
 @by_layer
 def test_a_state_that_is_handed_on_continues_the_sequence(name):
-    network = RecurrentNetwork(VARIANTS[name](3, 4), 2)
-    x = torch.randn(8, 2, 3)
+    network = RecurrentNetwork(VARIANTS[name](3, 4), 2).double()
+    x = torch.randn(8, 2, 3, dtype=torch.float64)
     whole, _ = network(x)
     first, state = network(x[:3])
     second, _ = network(x[3:], state)
-    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-10, atol=1e-12)
 
 
 def test_a_network_refuses_a_layer_of_another_size_or_order():
