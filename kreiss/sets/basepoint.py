@@ -18,7 +18,7 @@ from torch.autograd.graph import increment_version
 from kreiss import native
 
 LARGEST = 256  # above, the products of torch are as fast
-WORK = 1 << 22  # multiplications of one product that are worth a thread
+WORK = 1 << 21  # multiplications of one product that are worth a thread
 PARAMETERS = ("radius", "angle", "shear", "coupling")
 
 
