@@ -25,7 +25,7 @@ class Option:
 
 
 def options_of(cls: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
-    """The options of a class, including those it accepts as `**options: Unpack[...]`.
+    """The options of a class, including those it accepts as `**options: Unpack[...]`, with the defaults of its base.
 
     A bare `**options` stands for the options of the base class.
     """
@@ -43,14 +43,18 @@ def _options_from(makers: list[type]) -> dict[str, Option]:
     options: dict[str, Option] = {}
     for name, parameter in inspect.signature(make).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            typed = get_args(hints.get(name))
-            handed_on = {} if typed else _options_from(makers[1:])
-            options = {**handed_on, **options}
+            typed, handed_on = get_args(hints.get(name)), _options_from(makers[1:])
             for part in typed:
-                options.update({key: Option(kind, NOTHING) for key, kind in get_type_hints(part).items()})
+                known = get_type_hints(part)
+                options.update({key: Option(kind, _default(handed_on.get(key))) for key, kind in known.items()})
+            options = options if typed else {**handed_on, **options}
         elif parameter.kind is not parameter.VAR_POSITIONAL:
             options[name] = Option(hints.get(name, Any), parameter.default)
     return options
+
+
+def _default(option: Option | None) -> Any:
+    return NOTHING if option is None else option.default
 
 
 def described(cls: type) -> dict[str, str]:

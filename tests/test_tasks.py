@@ -17,7 +17,7 @@ from torch import nn
 
 import kreiss
 from kreiss import InputError
-from kreiss.options import described, options_of
+from kreiss.options import NOTHING, described, options_of
 from kreiss.tasks import TASKS, Adding, Batch, Characters, Copy, Denoise, SelectiveCopy
 from kreiss.tasks.generated import Generated
 from kreiss.tasks.losses import NO_TARGET
@@ -187,9 +187,10 @@ def test_a_task_keeps_its_options_by_name_and_can_be_made_again_from_them(name, 
 
 
 @pytest.mark.parametrize("name", [name for name, made in TASKS.items() if issubclass(made, Relational)])
-def test_every_option_of_a_task_of_objects_is_described_by_it_or_by_its_base(name):
-    said = described(TASKS[name])
-    assert set(options_of(TASKS[name])) <= set(said)
+def test_every_option_of_a_task_of_objects_is_described_by_it_or_by_its_base_and_has_a_default(name):
+    said, options = described(TASKS[name]), options_of(TASKS[name])
+    assert set(options) <= set(said)
+    assert all(option.default is not NOTHING for option in options.values())
     assert all(len(text) > 10 for text in said.values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,16 +50,23 @@ class Glyphs(Relational):
     parts = (SEEN, UNSEEN)
     paths: ClassVar = {"images": ("glyphs",)}
 
-    def __init__(self, **options: Unpack[GlyphOptions]) -> None:
-        super().__init__(
-            valid_sequences=options.get("valid_sequences", 500), test_sequences=options.get("test_sequences", 10_000)
-        )
-        self.images = options.get("images", "glyphs")
+    def __init__(
+        self,
+        *,
+        held_out: int = 0,
+        split: int | None = None,
+        images: str | Path = "glyphs",
+        colour: bool = False,
+        valid_sequences: int = 500,
+        test_sequences: int = 10_000,
+    ) -> None:
+        super().__init__(valid_sequences=valid_sequences, test_sequences=test_sequences)
+        self.images = images
         self.glyphs = read_images(self.images)
         self.image = (3, *self.glyphs.shape[2:])
-        self.colour = bool(options.get("colour", False))
-        self._check_shapes(check_size("held_out", options.get("held_out", 0), minimum=0))
-        self.split = options.get("split")
+        self.colour = bool(colour)
+        self._check_shapes(check_size("held_out", held_out, minimum=0))
+        self.split = split
         self._choose(0 if self.split is None else check_size("split", self.split, minimum=0))
         # white first, then the colours of the public code
         self.colours = np.concatenate([np.ones((1, 3)), np.random.RandomState(0).rand(COLOURS, 3)]).astype(np.float32)
