@@ -72,6 +72,28 @@ def test_what_was_not_run_and_what_was_scaled_down_say_so():
     assert "Scale laptop: 128 units for 1,024" in tables.table(comparison)
 
 
+def test_a_row_that_was_run_at_another_scale_is_named_below_the_table_and_not_called_not_run():
+    known = runs_of(TABLE, "exprnn-150", "laptop", [2.5], "bpc") | runs_of(TABLE, "lstm-150", "paper", [1.4], "bpc")
+    comparison = compare(TABLE, "laptop", known)
+    assert line_of(comparison, "lstm-150") not in comparison.shown
+    assert line_of(comparison, "rnn-150").elsewhere == ()
+    text = tables.table(comparison)
+    assert "LSTM, 150 steps | equal units |" not in text
+    assert "Run at other scales (paper): 1 of 20 rows." in text
+
+
+def test_further_numbers_that_few_rows_have_stand_below_each_other():
+    made = experiment("004/tableB.1")
+    known = runs_of(made, "memlstm-doorkey", "laptop", [0.9], "reward@MiniGrid-DoorKey-16x16-v0")
+    known |= runs_of(made, "nnrnn-doorkey", "laptop", [0.2], "reward@MiniGrid-DoorKey-16x16-v0")
+    text = tables.table(compare(made, "laptop", known))
+    assert "| MemLSTM | reward@MiniGrid-DoorKey-16x16-v0, test | 0.31 | 0.9 |" in text
+    assert "| nnRNN (ours) | reward@MiniGrid-DoorKey-16x16-v0, test | – | 0.2 |" in text
+    accuracy = experiment("004/table4.1")
+    known = runs_of(accuracy, "relrnn", "laptop", [0.99], "accuracy@200")
+    assert "| RelRNN | 0.99 / 0.99 | 0.99 / – |" in tables.table(compare(accuracy, "laptop", known))
+
+
 def test_a_number_beyond_two_standard_errors_does_not_agree():
     for values, said in (([1.60, 1.61], "higher"), ([1.30, 1.31], "lower")):
         comparison = compare(TABLE, "paper", runs_of(TABLE, "nnrnn-150", "paper", values, "bpc"))

@@ -35,6 +35,7 @@ class Line:
         runs: existing runs, by seed.
         values: the metric of each finished run.
         scaled: whether the runs differ from the published set-up.
+        elsewhere: other scales at which the row was run, if it was not run at this one.
     """
 
     row: Row
@@ -42,6 +43,7 @@ class Line:
     runs: list[Record]
     values: list[float]
     scaled: bool
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -100,11 +102,16 @@ class Comparison:
 
     @property
     def shown(self) -> list[Line]:
-        """The rows of a table: all, or, where many were not run, those that were."""
-        left_out = [line for line in self.lines if not line.runs and not line.row.quoted]
-        if not self.run or len(left_out) <= MOST_NOT_RUN:
+        """The rows of a table: those run here or quoted, and a few that were run at no scale."""
+        if not self.run:
             return self.lines
-        return [line for line in self.lines if line.runs or line.row.quoted]
+        listed = self.not_run if len(self.not_run) <= MOST_NOT_RUN else []
+        return [line for line in self.lines if line.runs or line.row.quoted or line in listed]
+
+    @property
+    def not_run(self) -> list[Line]:
+        """The rows without a run at any scale."""
+        return [line for line in self.lines if not (line.runs or line.row.quoted or line.elsewhere)]
 
     @property
     def keys(self) -> frozenset[str]:
@@ -130,7 +137,13 @@ def _line(experiment: Experiment, row: Row, scale: str, known: dict[str, Record]
     runs = [{**known[key], "key": key} for key in keys if key in known]
     published = next((n for n in row.published if (n.metric, n.split) == (experiment.metric, experiment.split)), None)
     values = [value for run in runs if (value := _value(run, experiment)) is not None]
-    return Line(row, published, runs, values, bool(differences(experiment, row, scale)))
+    elsewhere = () if runs else _other_scales(experiment, row, scale, known)
+    return Line(row, published, runs, values, bool(differences(experiment, row, scale)), elsewhere)
+
+
+def _other_scales(experiment: Experiment, row: Row, scale: str, known: dict[str, Record]) -> tuple[str, ...]:
+    others = (other for other in experiment.scales if other != scale)
+    return tuple(name for name in others if not known.keys().isdisjoint(keys_of(experiment, row, name, MOST_SEEDS)))
 
 
 def _value(run: Record, experiment: Experiment) -> float | None:

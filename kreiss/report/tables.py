@@ -137,23 +137,33 @@ def further_lines(comparison: Comparison) -> list[str]:
 
 
 def further(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of further published numbers, each as paper / ours."""
+    """Headings and rows of further published numbers.
+
+    A row for each network; where most of their cells would be empty, a row for each number.
+    """
     experiment = comparison.made
     numbers = [(entry.metric, entry.split) for row in experiment.rows for entry in row.published]
     others = [key for key in dict.fromkeys(numbers) if key != (experiment.metric, experiment.split)]
     if not (others and comparison.run):
         return [], []
-    headings = ["paper / ours", *(f"{metric}, {split}" for metric, split in others)]
-    return headings, [
-        [label(line, comparison), *(_both(line, *other) for other in others)] for line in comparison.shown
-    ]
+    names = [f"{metric}, {split}" for metric, split in others]
+    rows = [(label(line, comparison), [_both(line, *other) for other in others]) for line in comparison.shown]
+    found = [[who, at, *both] for who, pairs in rows for at, both in zip(names, pairs, strict=True) if _holds(*both)]
+    if 2 * len(found) < len(rows) * len(names):
+        return ["network", "metric", "paper", "ours"], found
+    return ["paper / ours", *names], [[who, *(" / ".join(both) for both in pairs)] for who, pairs in rows]
 
 
-def _both(line: Line, metric: str, split: str) -> str:
+def _both(line: Line, metric: str, split: str) -> tuple[str, str]:
     """The published number and ours."""
     paper = next((entry for entry in line.row.published if (entry.metric, entry.split) == (metric, split)), None)
     ours = line.of(metric, split)
-    return f"{printed(paper)} / {number(ours.mean, ours.error) if line.runs else NOT_RUN}"
+    return printed(paper), number(ours.mean, ours.error) if line.runs else NOT_RUN
+
+
+def _holds(paper: str, ours: str) -> bool:
+    """Whether there is a number."""
+    return paper != EMPTY or ours not in (EMPTY, NOT_RUN)
 
 
 def source(made: Experiment) -> str:
@@ -164,8 +174,12 @@ def source(made: Experiment) -> str:
 def closing(comparison: Comparison) -> str:
     """Baseline, order and claim in sentences."""
     sentences = []
-    if left_out := len(comparison.lines) - len(comparison.shown):
-        sentences.append(f"{left_out} of {len(comparison.lines)} rows were not run.")
+    left_out = [line for line in comparison.lines if line not in comparison.shown]
+    if missing := sum(not line.elsewhere for line in left_out):
+        sentences.append(f"{missing} of {len(comparison.lines)} rows were not run.")
+    if elsewhere := [line.elsewhere for line in left_out if line.elsewhere]:
+        scales = ", ".join(sorted({scale for scales in elsewhere for scale in scales}))
+        sentences.append(f"Run at other scales ({scales}): {len(elsewhere)} of {len(comparison.lines)} rows.")
     if comparison.baseline is not None and comparison.made.paper:  # in a table of one's own runs it is a row
         sentences.append(f"{naive(comparison).capitalize()}: {number(comparison.baseline)}.")
     right, total = comparison.order
