@@ -50,7 +50,7 @@ sanitize: $(VENV)/.test  ## the kernel's tests under the address and undefined-b
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	$(BIN)/python -m pytest tests/test_kernel.py tests/test_kernel_input.py tests/test_hostile_kernel.py \
 	tests/test_gated_kernel.py tests/test_memory_kernel.py tests/test_stream.py tests/test_optim.py \
-	tests/test_whole_pass.py tests/test_cross_entropy.py tests/test_basepoint.py
+	tests/test_whole_pass.py tests/test_cross_entropy.py tests/test_basepoint.py tests/test_products.py
 
 clean:
 	rm -rf $(VENV) build docs/_build *.egg-info

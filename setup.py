@@ -14,7 +14,8 @@ from setuptools.command.build_ext import build_ext
 FOLDER = Path("kreiss/recurrence/csrc")
 # one file each, compiled once per instruction set; an optimiser rounds as torch does, so nothing is contracted there
 KERNELS: dict[str, list[str]] = {
-    "plain": [], "gated": [], "memory": [], "entropy": [], "basepoint": [], "optim": ["-ffp-contract=off"],
+    "plain": [], "gated": [], "memory": [], "entropy": [], "basepoint": [], "matmul": [],
+    "optim": ["-ffp-contract=off"],
 }  # fmt: skip
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KREISS_SANITIZE") else []  # see `make sanitize`
 OPTIMISE = ["-O1", "-g", "-fno-sanitize-recover=undefined", *SANITIZE] if SANITIZE else ["-O3"]

@@ -15,7 +15,7 @@ from torch import Tensor
 from kreiss.errors import InputError
 
 LIBRARY = Path(os.environ.get("KREISS_KERNEL") or Path(__file__).parent / "recurrence" / "_kernel.so")
-INTERFACE = 9  # KREISS_INTERFACE of recurrence/csrc/kernel.h
+INTERFACE = 10  # KREISS_INTERFACE of recurrence/csrc/kernel.h
 WIDEST_PANEL = 128  # bytes of a row of a packed panel, with the widest vectors there are
 LONG = 1 << 23  # bytes; smaller buffers come from memory already mapped
 
@@ -40,6 +40,8 @@ def library() -> ctypes.CDLL | None:
         "kreiss_base_room": (number, (flag, number, number)),
         "kreiss_base": (flag, (pointer, number)),
         "kreiss_move": (ctypes.c_double, (pointer, number)),
+        "kreiss_multiply": (None, (pointer, number)),
+        "kreiss_is_fast": (flag, ()),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(kernel, name)
@@ -84,6 +86,12 @@ def status() -> str:
 def takes(matrix: Tensor) -> bool:
     """Whether the kernel supports matrices of this dtype and device."""
     return matrix.dtype in (torch.float32, torch.float64) and matrix.is_cpu and library() is not None
+
+
+def is_fast() -> bool:
+    """Whether large products of the kernel are faster than those of torch on this processor."""
+    kernel = library()
+    return kernel is not None and bool(kernel.kreiss_is_fast())
 
 
 def loaded() -> ctypes.CDLL:

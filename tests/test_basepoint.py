@@ -101,6 +101,19 @@ def test_also_for_the_smallest_and_the_largest(n):
     check_schur(n)
 
 
+def test_larger_ones_are_taken_where_products_of_the_kernel_are_faster_than_those_of_torch(monkeypatch):
+    n = basepoint.LARGEST + 3
+    for is_fast in (False, True):
+        monkeypatch.setattr(native, "is_fast", lambda is_fast=is_fast: is_fast)
+        schur, free = drawn(n)
+        assert (basepoint.schur(schur, schur.orthogonal.map.base, free) is not None) == is_fast
+        base, a = schur.orthogonal.map.base.clone(), 1e-3 * free[0].detach()
+        moved = base @ linalg.cayley(schur.orthogonal.map.skew(a) / -2)
+        assert basepoint.move(base, a, True) == is_fast
+    close(base, moved)
+    check_schur(n, 1e-11)
+
+
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 80), blocks=st.sampled_from(["exact", "rotation", "paper"]), data=st.data())
 def test_and_for_any_size_and_any_blocks(n, blocks, data):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import kreiss
+from kreiss import native
 from kreiss.recurrence import NONLINEARITIES, REAL_NONLINEARITIES, reference_only, run_plain
 from kreiss.recurrence import library as compiled
 from kreiss.recurrence.plain import fused, spare
@@ -21,7 +22,7 @@ from test_hostile_kernel import DISGUISES, shown
 from test_kernel import F64, problem, results
 
 NAN, INF = float("nan"), float("inf")
-LIMITS = {"by the kernel": 1 << 40, "by torch": 0}  # multiplications up to which the kernel takes the gradient of V
+WAYS = ("by the kernel", "by torch")  # of large products, which differ by processor
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +31,13 @@ def _kernel_is_built():
 
 
 @contextmanager
-def using(*, threads: int = 2, whose: str = "by the kernel") -> Iterator[None]:
+def using(*, threads: int = 2, whose: str = "by the kernel", piece: int = fused.PIECE_ROWS) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "SMALL_PRODUCT", LIMITS[whose])
+        patch.setattr(fused, "SMALL_PRODUCT", 0)
+        patch.setattr(fused, "PIECE_ROWS", piece)
+        patch.setattr(native, "is_fast", lambda: whose == "by the kernel")
         try:
             yield
         finally:
@@ -50,11 +53,14 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
     shape=st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 70)),
     inputs=st.integers(1, 3),
     nonlinearity=st.sampled_from(NONLINEARITIES),
-    whose=st.sampled_from(list(LIMITS)),
+    whose=st.sampled_from(WAYS),
     options=st.tuples(st.booleans(), st.booleans(), st.booleans()),
     threads=st.integers(1, 4),
+    piece=st.sampled_from([6, fused.PIECE_ROWS]),
 )
-def test_a_pass_in_one_piece_is_that_of_the_plain_loop(shape, inputs, nonlinearity, whose, options, threads):
+def test_a_pass_in_one_piece_or_in_several_is_that_of_the_plain_loop(
+    shape, inputs, nonlinearity, whose, options, threads, piece
+):
     steps, batch, n = shape
     reverse, ragged, starts = options
     tensors = problem(steps, batch, n + n % 2 if nonlinearity == "cmodrelu" else n, inputs, F64)
@@ -63,7 +69,7 @@ def test_a_pass_in_one_piece_is_that_of_the_plain_loop(shape, inputs, nonlineari
     lengths = torch.randint(0, steps + 1, (batch,), generator=torch.Generator().manual_seed(steps)) if ragged else None
     chosen = {"h0": None, **tensors}
     run = {"nonlinearity": nonlinearity, "reverse": reverse, "lengths": lengths}
-    with using(threads=threads, whose=whose):
+    with using(threads=threads, whose=whose, piece=piece):
         found = given_all(chosen, run)
     with reference_only():
         assert_same(found, given_all(chosen, run))
@@ -115,7 +121,7 @@ def test_what_is_not_finite_reaches_the_gradient_of_the_matrix_as_in_the_plain_l
     tensors = {key: tensor.detach().clone() for key, tensor in problem(4, 2, 6, 2, F64).items()}
     tensors[name].view(-1)[3] = bad
     found = []
-    for whose in LIMITS:
+    for whose in WAYS:
         with using(whose=whose):
             found.append(given_all(tensors, {"nonlinearity": nonlinearity})[5])
     assert torch.equal(found[0].isfinite(), found[1].isfinite())

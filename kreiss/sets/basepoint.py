@@ -17,7 +17,10 @@ from torch.autograd.graph import increment_version
 
 from kreiss import native
 
-LARGEST = 256  # above, the products of torch are as fast
+LARGEST, FASTEST = (
+    256,
+    1024,
+)  # above, the products of torch are as fast; the second where those of the kernel are faster
 WORK = 1 << 21  # multiplications of one product that are worth a thread
 PARAMETERS = ("radius", "angle", "shear", "coupling")
 
@@ -134,7 +137,7 @@ def usable(base: Tensor, *tensors: Tensor) -> bool:
     dtype = base.dtype
     return (
         native.takes(base)
-        and base.shape[0] <= LARGEST
+        and base.shape[0] <= (FASTEST if native.is_fast() else LARGEST)
         and not torch.is_autocast_enabled("cpu")
         and all(_readable(tensor, dtype) for tensor in (base, *tensors))
     )

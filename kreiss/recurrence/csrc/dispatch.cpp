@@ -7,7 +7,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -15,7 +17,7 @@
 
 #define KREISS_DECLARE(isa) \
   extern const kreiss_recurrence KREISS_NAMED(isa, plain), KREISS_NAMED(isa, gated), KREISS_NAMED(isa, memory), \
-      KREISS_NAMED(isa, optim), KREISS_NAMED(isa, entropy), KREISS_NAMED(isa, basepoint)
+      KREISS_NAMED(isa, optim), KREISS_NAMED(isa, entropy), KREISS_NAMED(isa, basepoint), KREISS_NAMED(isa, matmul)
 extern "C" {
 KREISS_DECLARE(kreiss_generic);
 #if defined(KREISS_X86)
@@ -30,11 +32,12 @@ namespace {
 struct Choice {
   const char* name;
   int vector_bytes;
-  const kreiss_recurrence *plain, *gated, *memory, *optim, *entropy, *basepoint;
+  const kreiss_recurrence *plain, *gated, *memory, *optim, *entropy, *basepoint, *matmul;
 };
 #define KREISS_CHOICE(name, bytes, isa) \
   Choice{name, bytes, &KREISS_NAMED(isa, plain), &KREISS_NAMED(isa, gated), &KREISS_NAMED(isa, memory), \
-         &KREISS_NAMED(isa, optim), &KREISS_NAMED(isa, entropy), &KREISS_NAMED(isa, basepoint)}
+         &KREISS_NAMED(isa, optim), &KREISS_NAMED(isa, entropy), &KREISS_NAMED(isa, basepoint), \
+         &KREISS_NAMED(isa, matmul)}
 
 #if defined(__aarch64__)
 constexpr const char* kPlain = "neon";  // vectors of 16 bytes are its own
@@ -70,17 +73,12 @@ pid_t team_owner = 0;  // threads do not survive a fork: a child must not wait f
 struct Job {
   const kreiss_recurrence* recurrence;
   const void* pass;
-  int64_t batch, threads;  // rows of the batch (or of the gradient of V), shared by so many
-  bool gradient = false;
+  int64_t batch, threads;  // rows of the batch, or other shares, for so many threads
 };
 
 void run_share(const Job& job, int64_t thread) {
   const int64_t first = job.batch * thread / job.threads, last = job.batch * (thread + 1) / job.threads;
-  if (last <= first) return;
-  if (job.gradient)
-    job.recurrence->gradient_rows(job.pass, first, last - first);
-  else
-    job.recurrence->run_rows(job.pass, first, last - first, thread);
+  if (last > first) job.recurrence->run_rows(job.pass, first, last - first, thread);
 }
 
 void team_member(void* data) {
@@ -171,6 +169,35 @@ int rebase(kreiss_base_pass& pass) {
   return 0;
 }
 
+// ------------------------------------------------------------------------------------------------ products
+
+constexpr int64_t kThreadsWorth = int64_t(1) << 21;  // multiplications that are worth a thread
+constexpr int64_t kLine = 64;                        // bytes of a cache line
+
+void multiply(kreiss_product job, int64_t threads) {
+  const int64_t size = job.is_double ? 8 : 4, strips = (job.rows + KREISS_STRIP - 1) / KREISS_STRIP;
+  if (!job.depth && !job.add) std::memset(job.out, 0, (size_t)(job.rows * job.columns * size));
+  if (!job.depth || !job.rows) return;
+  threads = within(within(threads, 1 + job.rows * job.columns * job.depth / kThreadsWorth), strips);
+  const int64_t depth = KREISS_BLOCK / (panel_width(job.is_double) * size), most = (strips + threads - 1) / threads;
+  job.room_bytes = (most * KREISS_STRIP * depth * size + KREISS_BLOCK + kLine - 1) / kLine * kLine;
+  const std::unique_ptr<char, decltype(&std::free)> room((char*)std::aligned_alloc(kLine, (size_t)(threads * job.room_bytes)), std::free);
+  job.room = room.get();
+  run({chosen.matmul, &job, strips, threads});
+}
+
+// grad_matrix (+)= Σ_t dz_t h_{t−1}ᵀ over a piece
+void add_gradient(const kreiss_pass& pass, int64_t threads) {
+  const int64_t n = pass.n, size = pass.is_double ? 8 : 4, step = pass.batch * n * size, rest = (pass.steps - 1) * step;
+  const char *dz = (const char*)pass.inner, *h = (const char*)pass.states;
+  kreiss_product job = {n, n, (pass.steps - 1) * pass.batch, 1, n, n, 1, pass.is_double, !pass.first_piece};
+  job.a = pass.reverse ? dz : dz + step, job.b = pass.reverse ? h + step : h, job.out = pass.grad_matrix;
+  multiply(job, threads);
+  if (!pass.h0) return;
+  job.a = pass.reverse ? dz + rest : dz, job.b = pass.h0, job.depth = pass.batch, job.add = 1;
+  multiply(job, threads);
+}
+
 }  // namespace
 
 extern "C" {
@@ -219,7 +246,7 @@ __attribute__((visibility("default"))) int kreiss_run(const kreiss_pass* pass, i
   if (pass->first_piece) chosen.plain->prepare(pass);
   run(job);
   if (pass->last_piece && pass->sums) chosen.plain->gather(pass, job.threads);
-  if (pass->grad_matrix) run(Job{chosen.plain, pass, pass->n, within(job.threads, pass->n), true});
+  if (pass->grad_matrix) add_gradient(*pass, threads);
   return 0;
 }
 
@@ -276,6 +303,17 @@ __attribute__((visibility("default"))) int kreiss_base(const kreiss_base_pass* a
   if (pass.job == KREISS_TURN_BACK) run_phase(pass, KREISS_TURNED);
   if (pass.grad_free) run_phase(pass, KREISS_SKEW);
   return 0;
+}
+
+__attribute__((visibility("default"))) void kreiss_multiply(const kreiss_product* job, int64_t threads) { multiply(*job, threads); }
+
+// Whether products here are faster than those of torch: its library takes shorter vectors on processors of another maker.
+__attribute__((visibility("default"))) int kreiss_is_fast() {
+#if defined(KREISS_X86)
+  return chosen.vector_bytes == 64 && !__builtin_cpu_is("intel");
+#else
+  return 0;
+#endif
 }
 
 // The norm of all gradients (if wanted; else 0), and a step of the optimiser. Gradients in memory stay as they are.

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-enum { KREISS_INTERFACE = 9 };  // counted up with every change below; native.py takes no library with another number
+enum { KREISS_INTERFACE = 10 };  // counted up with every change below; native.py takes no library with another number
 
 // CMODRELU acts on complex numbers, neighbouring entries (re, im): n is even
 enum { KREISS_IDENTITY = 0, KREISS_TANH = 1, KREISS_RELU = 2, KREISS_MODRELU = 3, KREISS_CMODRELU = 4 };
@@ -22,7 +22,7 @@ struct kreiss_pass {
   const void* weight;          // forward: U (n, inputs), with x or symbols
   void* packed;                // room for V, and with U for U behind it: see room of native.py
   void* states;                // forward: out h (in: u, without x and symbols); backward: h
-  const void* h0;              // forward, and backward with grad_matrix: (batch, n), or null for 0
+  const void* h0;              // the state before the piece (batch, n), or null for 0; backward: with grad_matrix
   const void* bias;            // forward: (n) or null; added to z, or the threshold of modReLU
   void* stretch;               // |h|/|z| of complex numbers (steps, batch, n/2); forward: out, or null; backward: in
   const int64_t* lengths;      // (batch) or null
@@ -35,7 +35,7 @@ struct kreiss_pass {
   void* sums;                  // backward: room for (threads, inputs + 1, n), with grad_inputs or grad_bias
   void* grad_inputs;           // backward: out, gradient of U (n, inputs), or null
   void* grad_bias;             // backward: out, gradient of the bias (n), or null
-  void* grad_matrix;           // backward of a whole sequence: out, gradient of V (n, n), or null
+  void* grad_matrix;           // backward: gradient of V (n, n), out with first_piece, then added to; or null
 };
 
 // Updates of one step of stacked layers, prepared once. A layer has two passes: pass `i` writes its buffer i and reads the
@@ -201,12 +201,23 @@ struct kreiss_base_pass {
   const double* probe;
 };
 
+// out (rows, columns) = A·B, or with `add` added to it. Strides count numbers; out is contiguous.
+enum { KREISS_STRIP = 6, KREISS_BLOCK = 24576 };  // rows of a tile; bytes of a packed panel of B
+struct kreiss_product {
+  int64_t rows, columns, depth;
+  int64_t a_row, a_k, b_k, b_column;
+  int32_t is_double, add;
+  const void *a, *b;
+  void* out;
+  void* room;                  // the rest is set by the library
+  int64_t room_bytes;          // of a thread
+};
+
 // One recurrence compiled for one instruction set. A pass is a struct of its own, such as kreiss_pass.
 struct kreiss_recurrence {
   void (*run_rows)(const void* pass, int64_t first, int64_t rows, int64_t thread);
   void (*prepare)(const void* pass);
   void (*gather)(const void* pass, int64_t threads);
-  void (*gradient_rows)(const void* pass, int64_t first, int64_t rows);  // rows of grad_matrix, after all run_rows
 };
 #define KREISS_PASTE(isa, name) isa##_##name
 #define KREISS_NAMED(isa, name) KREISS_PASTE(isa, name)  // KREISS_NAMED(KREISS_ISA, plain) is kreiss_avx2_plain

@@ -212,61 +212,6 @@ template <class T> void backward_rows(const kreiss_pass& p, int64_t first, int64
   product(step, rows);
 }
 
-// ------------------------------------------------------------------------------------------------ gradient of V
-
-constexpr int kOuterRows = kVectorBytes == 64 ? 8 : 4;  // as many sums as registers hold
-
-// I rows by 2 vectors of C += dzᵀ h, over `rows` rows of both
-template <class T, int I>
-inline void outer_tile(T* to, const T* dz, const T* h, int64_t rows, int64_t n, int64_t left) {
-  typedef typename Lanes<T>::V V;
-  V sum[I][2];
-  for (int i = 0; i < I; ++i)
-    for (int j = 0; j < 2; ++j) {
-      const int64_t rest = left - j * kWidth<T>;
-      sum[i][j] = rest > 0 ? get<T>(to + i * n + j * kWidth<T>, rest) : V{};
-    }
-  if (left >= kPanel<T>) {
-    for (int64_t r = 0; r < rows; ++r) {
-      const V low = load<T>(h + r * n), high = load<T>(h + r * n + kWidth<T>);
-      for (int i = 0; i < I; ++i) sum[i][0] += dz[r * n + i] * low, sum[i][1] += dz[r * n + i] * high;
-    }
-  } else {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int j = 0; j < 2 && j * kWidth<T> < left; ++j) {
-        const V v = get<T>(h + r * n + j * kWidth<T>, left - j * kWidth<T>);
-        for (int i = 0; i < I; ++i) sum[i][j] += dz[r * n + i] * v;
-      }
-  }
-  for (int i = 0; i < I; ++i)
-    for (int j = 0; j < 2 && j * kWidth<T> < left; ++j)
-      put<T>(to + i * n + j * kWidth<T>, sum[i][j], left - j * kWidth<T>);
-}
-
-// Rows [first, last) of C += dzᵀ h. Blocks of the sum keep both in the first-level cache.
-template <class T>
-void add_outer(T* to, const T* dz, const T* h, int64_t rows, int64_t n, int64_t first, int64_t last) {
-  const int64_t fitting = (int64_t)(16384 / sizeof(T)) / n, block = fitting < 16 ? 16 : fitting;
-  for (int64_t r = 0; r < rows; r += block, dz += block * n, h += block * n) {
-    const int64_t depth = rows - r < block ? rows - r : block;
-    for (int64_t j = 0; j < n; j += kPanel<T>) {
-      int64_t i = first;
-      for (; i + kOuterRows <= last; i += kOuterRows) outer_tile<T, kOuterRows>(to + i * n + j, dz + i, h + j, depth, n, n - j);
-      for (; i < last; ++i) outer_tile<T, 1>(to + i * n + j, dz + i, h + j, depth, n, n - j);
-    }
-  }
-}
-
-// grad_matrix = Σ_t dz_t h_{t−1}ᵀ of a whole sequence
-template <class T> void gradient_of_matrix(const kreiss_pass& p, int64_t first, int64_t rows) {
-  const int64_t n = p.n, step = p.batch * n, rest = (p.steps - 1) * p.batch;
-  const T *dz = (const T*)p.inner, *h = (const T*)p.states;
-  T* to = (T*)p.grad_matrix;
-  std::memset(to + first * n, 0, (size_t)(rows * n) * sizeof(T));
-  add_outer<T>(to, p.reverse ? dz : dz + step, p.reverse ? h + step : h, rest, n, first, first + rows);
-  if (p.h0) add_outer<T>(to, p.reverse ? dz + rest * n : dz, (const T*)p.h0, p.batch, n, first, first + rows);
-}
-
 // ------------------------------------------------------------------------------------------------ entry points
 
 // Before a pass: V, and U behind it where inputs are vectors or symbols
@@ -314,14 +259,7 @@ void gather(const void* pass, int64_t threads) {
   p.is_double ? gather_as<double>(p, threads) : gather_as<float>(p, threads);
 }
 
-void gradient_rows(const void* pass, int64_t first, int64_t rows) {
-  const kreiss_pass& p = *(const kreiss_pass*)pass;
-  FlushDenormals flush;
-  (void)flush;
-  p.is_double ? gradient_of_matrix<double>(p, first, rows) : gradient_of_matrix<float>(p, first, rows);
-}
-
 }  // namespace
 
 extern "C" const kreiss_recurrence KREISS_NAMED(KREISS_ISA, plain);
-extern "C" const kreiss_recurrence KREISS_NAMED(KREISS_ISA, plain) = {run_rows, prepare, gather, gradient_rows};
+extern "C" const kreiss_recurrence KREISS_NAMED(KREISS_ISA, plain) = {run_rows, prepare, gather};

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kreiss import derivatives
+from kreiss.recurrence import products
 from kreiss.recurrence.gated import kernel, reference
 from kreiss.recurrence.library import takes
 from kreiss.recurrence.plain.fused import fits, is_thin, new_carry, pieces_of
@@ -133,7 +134,7 @@ def _drive(to: Tensor, x: Tensor, weight: Tensor | None) -> None:
     else:
         rows = to.flatten(0, 1)
         assert rows.data_ptr() == to.data_ptr()  # a view
-        torch.mm(x.flatten(0, 1), weight.mT, out=rows)
+        products.write(rows, x.flatten(0, 1), weight.mT)
 
 
 def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
@@ -229,20 +230,20 @@ class _Sums:
         n, last = len(self.matrix), first + len(inner)
         to_inputs = inner[..., : 3 * n].flatten(0, 1)
         if self.grad_weight is not None:
-            self.grad_weight.addmm_(to_inputs.mT, self.x[first:last].flatten(0, 1))
+            products.add(self.grad_weight, to_inputs.mT, self.x[first:last].flatten(0, 1))
         if self.grad_x is not None:
             if self.weight is None:
                 self.grad_x[first:last] = inner[..., : 3 * n]
             else:
-                torch.mm(to_inputs, self.weight, out=self.grad_x[first:last].view(len(to_inputs), -1))
+                products.write(self.grad_x[first:last].view(len(to_inputs), -1), to_inputs, self.weight)
         if self.grad_both is None:
             return
         earliest, others = (inner[-1], inner[:-1]) if self.reverse else (inner[0], inner[1:])
         if before is not None:
-            self.grad_both.addmm_(earliest[:, n:].mT, before)
+            products.add(self.grad_both, earliest[:, n:].mT, before)
         if len(others):
             rest = states[1:] if self.reverse else states[:-1]
-            self.grad_both.addmm_(others[..., n:].flatten(0, 1).mT, rest.flatten(0, 1))
+            products.add(self.grad_both, others[..., n:].flatten(0, 1).mT, rest.flatten(0, 1))
 
     def gradients(self, carry: Tensor) -> list[Tensor | None]:
         """Gradients of x, [U; S], b, d, V, W and h0."""

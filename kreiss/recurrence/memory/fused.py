@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from kreiss import derivatives
+from kreiss.recurrence import products
 from kreiss.recurrence.library import expect, readable_or_none, takes
 from kreiss.recurrence.memory import reference
 from kreiss.recurrence.memory.gradients import Gradients
@@ -150,7 +151,7 @@ def _drive(rows: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> None
         if bias is not None:
             rows += bias
     elif bias is None:
-        torch.mm(x.flatten(0, 1), weight.mT, out=rows)
+        products.write(rows, x.flatten(0, 1), weight.mT)
     else:
         torch.addmm(bias, x.flatten(0, 1), weight.mT, out=rows)
 

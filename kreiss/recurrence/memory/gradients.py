@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kreiss.recurrence import products
 from kreiss.recurrence.library import readable_or_none
 from kreiss.recurrence.memory.kernel import Memory
 
@@ -89,8 +90,8 @@ class Gradients:
         to_query, to_key = self.memory.weights.query.mT, self.memory.weights.key.mT
         keys, queries = room["keys"], room["queries"]
         for r, row in enumerate(range(now.start, now.stop)):
-            torch.mm(self.states[:, row], to_key, out=keys[r, self.past :])
-            torch.mm(self.macro[:-1, row], to_query, out=queries[r, 1:])
+            products.write(keys[r, self.past :], self.states[:, row], to_key)
+            products.write(queries[r, 1:], self.macro[:-1, row], to_query)
         before = self.memory.kept["query_before"]
         queries[:, 0] = 0 if before is None else before[now] @ to_query
         if self.past:
@@ -103,11 +104,11 @@ class Gradients:
         memory, past, macro = self.memory, self.past, self.macro[:, row]
         dz = room["inner"] if memory.kind.lstm else room["grad_states"][past:]
         dq, dk = room["queries"], room["grad_keys"]
-        self.recurrent.addmm_(dz.mT, macro)
-        self.query.addmm_(dq[1:].mT, macro[:-1])
+        products.add(self.recurrent, dz.mT, macro)
+        products.add(self.query, dq[1:].mT, macro[:-1])
         if (before := memory.kept["query_before"]) is not None:
             self.query.addr_(dq[0], before[row])
-        self.key.addmm_(dk[past:].mT, self.states[:, row])
+        products.add(self.key, dk[past:].mT, self.states[:, row])
         if past:
             self.key.addmm_(dk[:past].mT, memory.stored_before(slice(row, row + 1))[0])
         self._sum_inputs(dz, row)
@@ -119,11 +120,11 @@ class Gradients:
     def _sum_inputs(self, dz: Tensor, row: int) -> None:
         x = self.x[:, row]
         if x.is_floating_point():
-            self.input_weight.addmm_(dz.mT, x)
+            products.add(self.input_weight, dz.mT, x)
         else:
             self.input_weight.mT.index_add_(0, x, dz)
         if self.inputs is not None:
-            torch.mm(dz, self.weight, out=self.inputs[:, row])
+            products.write(self.inputs[:, row], dz, self.weight)
         self.bias += dz.sum(0)
 
     def _sum_gate(self, scores: Tensor, row: int) -> None:

@@ -1,8 +1,8 @@
 """The fast path: input product, recurrence and gradients as one autograd function around the kernel.
 
 A training pass stores one buffer of states: states overwrite the inputs U x, and the backward pass works in pieces of
-about 2,048 rows, each followed by one large product for the gradient of V. The complex modReLU stores half as much
-again: |h|/|z| of every complex number.
+about 2,048 rows, each followed by one large product for the gradient of V, in the kernel or by torch. The complex
+modReLU stores half as much again: |h|/|z| of every complex number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kreiss import derivatives
+from kreiss import derivatives, native
+from kreiss.recurrence import products
 from kreiss.recurrence.library import takes
 from kreiss.recurrence.plain import kernel, reference, spare
 
@@ -69,7 +70,7 @@ def _drive(states: Tensor, x: Tensor, weight: Tensor | None) -> None:
     if weight is None:
         states.copy_(x)
     else:
-        torch.mm(x.flatten(0, 1), weight.mT, out=states.view(-1, states.shape[-1]))
+        products.write(states.view(-1, states.shape[-1]), x.flatten(0, 1), weight.mT)
 
 
 class Recurrence(torch.autograd.Function):
@@ -129,29 +130,16 @@ def _through_reference(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) 
 def _gradients(ctx: Any, grad: Tensor | None, grad_last: Tensor | None) -> list[Tensor | None]:
     """First-order gradients by the kernel, from all stored states."""
     x, weight, _, matrix, h0, lengths, states, stretch = ctx.saved_tensors
-    steps, batch, n = states.shape
+    steps, batch = states.shape[:2]
     pieces = pieces_of(steps, max(1, round(steps * batch / PIECE_ROWS)), ctx.reverse)
-    at_once = len(pieces) == 1 and steps * batch * n * n <= SMALL_PRODUCT
-    sums = _Sums(ctx, x, weight, matrix, lengths, batch, at_once=at_once)
+    sums = _Sums(ctx, x, weight, matrix, lengths, batch)
     carry = new_carry(matrix, batch, grad_last)
     for first, last in pieces:
         grad_now, stretch_now = (kernel.between(tensor, first, last) for tensor in (grad, stretch))
-        inner = sums.piece(first, states[first:last], grad_now, carry, stretch_now, h0)
-        if not at_once:
-            _add_matrix(sums, inner, states, h0, first, last)
+        start, end = (first + 1, last + 1) if ctx.reverse else (first - 1, last - 1)
+        previous = states[start:end] if start >= 0 and end <= steps else None  # h0 comes before the first
+        sums.piece(first, states[first:last], grad_now, carry, stretch_now, previous, h0)
     return sums.gradients(carry)
-
-
-def _add_matrix(sums: _Sums, inner: Tensor, states: Tensor, h0: Tensor | None, first: int, last: int) -> None:
-    """The share of the gradient of V in steps [first, last) of these states."""
-    start, end = (first + 1, last + 1) if sums.reverse else (first - 1, last - 1)  # of the previous states
-    if start < 0 or end > states.shape[0]:  # h0 comes before the first
-        start, inner_rest = max(start, 0), inner[:-1] if sums.reverse else inner[1:]
-        sums.add_matrix(inner_rest, states[start:end])
-        if h0 is not None:
-            sums.add_matrix(inner[-1 if sums.reverse else 0], h0)
-    else:
-        sums.add_matrix(inner, states[start:end])
 
 
 def new_carry(matrix: Tensor, batch: int, grad_last: Tensor | None) -> Tensor:
@@ -179,20 +167,20 @@ class _Sums:
         matrix: Tensor,
         lengths: Tensor | None,
         batch: int,
-        *,
-        at_once: bool = False,
     ) -> None:
         need_x, need_weight, need_bias, self.need_matrix, self.need_h0 = ctx.needs_input_grad[:5]
+        small = x.shape[0] * batch * matrix.numel() <= SMALL_PRODUCT
         self.x, self.weight, self.steps, self.reverse = x, weight, x.shape[0], ctx.reverse
         thin = need_weight and is_thin(x, weight)
         self.backward = kernel.Backward(
             matrix, batch, lengths, ctx.nonlinearity, ctx.reverse,
             x=x if thin else None, weight=weight, bias=need_bias, wants_carry=self.need_h0,
-            whole=at_once and self.need_matrix,
+            sums_matrix=self.need_matrix and (small or native.is_fast()),
         )  # fmt: skip
         self.grad_x = torch.empty(x.shape, dtype=x.dtype) if need_x else None
         self.grad_weight = torch.zeros_like(weight) if weight is not None and need_weight and not thin else None
         self.grad_matrix = self.backward.grad_matrix
+        self.by_kernel = self.grad_matrix is not None
         self.buffer: Tensor | None = None
 
     def piece(
@@ -202,35 +190,44 @@ class _Sums:
         grad: Tensor | None,
         carry: Tensor,
         stretch: Tensor | None,
+        previous: Tensor | None,
         h0: Tensor | None = None,
-    ) -> Tensor:
-        """The gradient of u over one segment; the gradients of x, U and b are accumulated."""
+    ) -> None:
+        """Accumulate the gradients of one segment.
+
+        `previous` has the state before each step; None for the segment that starts from h0 (None: zero).
+        """
         length, batch, n = states.shape
         last = first + length
         if self.buffer is None or self.buffer.shape[0] < length:
             self.buffer = spare.take(states)
         inner = self.buffer if self.buffer.shape[0] == length else self.buffer[:length]
         final = last == self.steps if self.reverse else first == 0
-        self.backward.piece(first, states, grad, carry, inner, stretch, h0, final=final)
+        before = h0 if previous is None else previous[-1 if self.reverse else 0]
+        self.backward.piece(first, states, grad, carry, inner, stretch, before, final=final)
         if self.grad_weight is not None:
-            self.grad_weight.addmm_(inner.view(-1, n).mT, self.x[first:last].flatten(0, 1))
+            products.add(self.grad_weight, inner.view(-1, n).mT, self.x[first:last].flatten(0, 1))
         if self.grad_x is not None:
             if self.weight is None:
                 self.grad_x[first:last] = inner
             else:
-                torch.mm(inner.view(-1, n), self.weight, out=self.grad_x[first:last].view(length * batch, -1))
-        return inner
+                products.write(self.grad_x[first:last].view(length * batch, -1), inner.view(-1, n), self.weight)
+        if self.need_matrix and not self.by_kernel:
+            if previous is not None:
+                self._add_matrix(inner, previous)
+            else:
+                self._add_matrix(*((inner[:-1], states[1:]) if self.reverse else (inner[1:], states[:-1])))
+                if h0 is not None:
+                    self._add_matrix(inner[-1 if self.reverse else 0], h0)
 
-    def add_matrix(self, inner: Tensor, before: Tensor) -> None:
-        """∂L/∂V += Σ_t dz_t h_{t−1}ᵀ."""
-        if not self.need_matrix:
-            return
+    def _add_matrix(self, inner: Tensor, previous: Tensor) -> None:
+        """∂L/∂V += Σ_t dz_t h_{t−1}ᵀ, by torch."""
         n = inner.shape[-1]
-        inner, before = inner.view(-1, n).mT, before.view(-1, n)
+        inner, previous = inner.view(-1, n).mT, previous.view(-1, n)
         if self.grad_matrix is None:
-            self.grad_matrix = torch.mm(inner, before)
+            self.grad_matrix = torch.mm(inner, previous)
         else:
-            self.grad_matrix.addmm_(inner, before)
+            self.grad_matrix.addmm_(inner, previous)
 
     def gradients(self, carry: Tensor) -> list[Tensor | None]:
         """Gradients of x, U, b, V and h0."""
@@ -282,8 +279,7 @@ class LastState(torch.autograd.Function):
         carry = new_carry(matrix, x.shape[1], grad_last)
         for (first, last), h in zip(ctx.pieces, starts, strict=True):
             states = run.states(first, last, h)
-            inner = sums.piece(first, states, None, carry, run.stretch(last - first))
-            sums.add_matrix(inner, run.before(last - first))
+            sums.piece(first, states, None, carry, run.stretch(last - first), run.before(last - first))
         return (*sums.gradients(carry), None, None, None)
 
 

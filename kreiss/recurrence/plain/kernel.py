@@ -132,8 +132,7 @@ class Backward:
     """The backward pass over one sequence, one time segment at a time.
 
     The kernel accumulates the gradients of U (if `weight` and x are given) and of the bias, because those products are
-    too thin for a matrix library; they are complete after the last segment. If one segment is the whole sequence, it
-    computes the gradient of V too.
+    too thin for a matrix library; with `sums_matrix` that of V too. They are complete after the last segment.
     """
 
     def __init__(
@@ -148,7 +147,7 @@ class Backward:
         weight: Tensor | None = None,
         bias: bool = False,
         wants_carry: bool = True,
-        whole: bool = False,
+        sums_matrix: bool = False,
     ) -> None:
         n = matrix.shape[0]
         thin = x is not None and weight is not None
@@ -158,7 +157,7 @@ class Backward:
         self.wants_carry, self.is_packed = wants_carry, False
         self.grad_weight = matrix.new_empty(n, self.width) if thin else None
         self.grad_bias = matrix.new_empty(n) if bias else None
-        self.grad_matrix = matrix.new_empty(n, n) if whole else None
+        self.grad_matrix = matrix.new_empty(n, n) if sums_matrix else None
         self.kept = (  # alive as long as their addresses
             readable(matrix), room(matrix, (n, n)), readable_or_none(lengths),
             matrix.new_empty(min(self.threads, batch), self.width + 1, n) if thin or bias else None,
@@ -173,21 +172,21 @@ class Backward:
         carry: Tensor,
         inner: Tensor,
         stretch: Tensor | None = None,
-        h0: Tensor | None = None,
+        before: Tensor | None = None,
         *,
         final: bool = True,
     ) -> None:
         """Steps from `first` on with these states (and their `stretch`, for "cmodrelu") and the gradients of these.
 
         Writes the gradient of u to `inner`, and in `carry` replaces the gradient of the next state by that of the
-        previous. The gradient of V needs the state h0 (None: zero) before the sequence.
+        previous. The gradient of V needs the state before the segment (None: zero).
         """
         states, grad, stretch = readable(states), readable_or_none(grad), readable_or_none(stretch)
-        h0 = readable_or_none(h0)
+        before = readable_or_none(before)
         matrix, packed, lengths, *sums = self.addresses
         inputs = _inputs_at(self.inputs, first, states.shape[0])
         flags = (*self.codes, not self.is_packed, final, self.wants_carry, 0)
-        saved = (states.data_ptr(), _address(h0), None, _address(stretch), lengths, *inputs, None)
+        saved = (states.data_ptr(), _address(before), None, _address(stretch), lengths, *inputs, None)
         pieces = (_address(grad), inner.data_ptr(), carry.data_ptr(), *sums)
         _run(Pass(*states.shape, self.width, first, *flags, matrix, None, packed, *saved, *pieces), self.threads)
         self.is_packed = True  # and sums initialised
