@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,17 +17,10 @@ from kreiss.errors import InputError
 
 CHUNK = 16384  # KREISS_CHUNK of csrc/kernel.h
 WORTH_A_THREAD = 2 * CHUNK  # numbers below which another thread costs more than it saves
-MOMENTS = ("first", "second", "third")
 
 
-class Leaf(ctypes.Structure):
-    """`struct kreiss_leaf` of csrc/kernel.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("param", *MOMENTS, "grad", "step")),
-        ("count", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("is_double", "group")),
-    )
+# `struct kreiss_leaf` of csrc/kernel.h: param, three moments, grad, step; count; is_double, group
+LEAF = struct.Struct("6Pq2i")
 
 
 class Group(ctypes.Structure):
@@ -42,12 +36,24 @@ class Moves(ctypes.Structure):
     """`struct kreiss_moves`."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("leaves", "groups")),
+        ("leaves", ctypes.c_char_p),
+        ("groups", ctypes.c_void_p),
         ("leaf_count", ctypes.c_int64),
         *((name, ctypes.c_double) for name in ("most", "scale")),
         ("squares", ctypes.c_void_p),
         *((name, ctypes.c_int32) for name in ("wants_norm", "updates")),
     )
+
+
+class Job(NamedTuple):
+    """Leaves as bytes, groups, and how many numbers each leaf has."""
+
+    leaves: bytes
+    groups: ctypes.Array[Group]
+    counts: list[int]
+
+
+NO_MOMENTS = (0, 0, 0, 0)
 
 
 class OneCall(torch.optim.Optimizer):
@@ -119,34 +125,44 @@ class OneCall(torch.optim.Optimizer):
         usual = all(self._numbers(group) is not None for group in self.param_groups)
         return native.library() is not None and usual and all(_readable(param) for param in params)
 
-    def _job(self, norm_only: bool = False) -> tuple[Any, Any, int] | None:
-        """Leaves, groups and the number of chunks; None where torch's own step is to run."""
+    def _job(self, norm_only: bool = False) -> Job | None:
+        """The next step as the kernel reads it; None where torch's own step is to run."""
         if native.library() is None or torch.compiler.is_compiling():
             return None
-        groups = [self._numbers(group) for group in self.param_groups]
-        found: list[Leaf] = []
+        groups = [number for group in self.param_groups if (number := self._numbers(group)) is not None]
+        if not norm_only and len(groups) < len(self.param_groups):
+            return None
+        leaves, counts = [], []
         for index, group in enumerate(self.param_groups):
             names = self._moments(group)
             for param in group["params"]:
-                grad = param.grad
+                grad, dtype = param.grad, param.dtype
                 if grad is None:
                     continue
-                if not _fits(param, grad):
+                if grad.dtype is not dtype or not (_readable(param) and _readable(grad)):
                     return None
-                moments = (0, 0, 0, 0) if norm_only else self._state_of(param, names)
+                moments = NO_MOMENTS if norm_only else self._state_of(param, names)
                 if moments is None:
                     return None
                 first, second, third, step = moments
-                is_double = param.dtype is torch.float64
-                addresses = (param.data_ptr(), first, second, third, grad.data_ptr(), step)
-                found.append(Leaf(*addresses, param.numel(), is_double, index))
-        numbers = [group for group in groups if group is not None]
-        if not norm_only and len(numbers) < len(groups):
-            return None
-        chunks = sum((leaf.count + CHUNK - 1) // CHUNK for leaf in found)
-        return (Leaf * len(found))(*found), (Group * len(numbers))(*numbers), chunks
+                count = param.numel()
+                leaves.append(
+                    LEAF.pack(
+                        param.data_ptr(),
+                        first,
+                        second,
+                        third,
+                        grad.data_ptr(),
+                        step,
+                        count,
+                        dtype is torch.float64,
+                        index,
+                    )
+                )
+                counts.append(count)
+        return Job(b"".join(leaves), (Group * len(groups))(*groups), counts)
 
-    def _state_of(self, param: Tensor, names: tuple[str | None, ...]) -> tuple[Any, ...] | None:
+    def _state_of(self, param: Tensor, names: tuple[str | None, ...]) -> tuple[int, ...] | None:
         """Addresses of the moments and of the number of steps, made as torch makes them; None if they do not fit."""
         state = self.state[param]
         if not state:
@@ -164,7 +180,7 @@ class OneCall(torch.optim.Optimizer):
                 if name is not None:
                     return None
                 addresses.append(0)
-            elif _plain(moment) and moment.dtype is param.dtype and moment.shape == param.shape:
+            elif moment.dtype is param.dtype and moment.shape == param.shape and _plain(moment):
                 addresses.append(moment.data_ptr())
             else:
                 return None
@@ -184,22 +200,17 @@ def _readable(tensor: Tensor) -> bool:
     )  # fmt: skip
 
 
-def _fits(param: Tensor, grad: Tensor) -> bool:
-    """Whether the kernel reads this parameter and its gradient where they are."""
-    return grad.dtype is param.dtype and _readable(param) and _readable(grad)
-
-
-def _run(job: tuple[Any, Any, int], clip_norm: float | None, *, updates: bool) -> float:
+def _run(job: Job, clip_norm: float | None, *, updates: bool) -> float:
     """Run the kernel; returns the gradient norm if it was computed."""
-    leaves, groups, chunks = job
     wants_norm = clip_norm is not None or not updates
-    squares = (ctypes.c_double * chunks)()
+    chunks = sum(-(-count // CHUNK) for count in job.counts)
+    squares = (ctypes.c_double * chunks)() if wants_norm else None
     address = ctypes.addressof
     moves = Moves(
-        address(leaves), address(groups), len(leaves), clip_norm or 0.0, 1.0, address(squares), wants_norm, updates
-    )
-    numbers = sum(leaf.count for leaf in leaves)
-    threads = min(torch.get_num_threads(), 1 + numbers // WORTH_A_THREAD)
+        job.leaves, address(job.groups), len(job.counts), clip_norm or 0.0, 1.0,
+        None if squares is None else address(squares), wants_norm, updates,
+    )  # fmt: skip
+    threads = min(torch.get_num_threads(), 1 + sum(job.counts) // WORTH_A_THREAD)
     norm: float = native.loaded().kreiss_move(ctypes.byref(moves), threads)
     return norm
 

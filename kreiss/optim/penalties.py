@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kreiss.errors import InputError, check_name
-from kreiss.optim.roles import declared
+from kreiss.optim.roles import declared, outside_sets
 
 
 def radius_penalty(model: nn.Module, weight: float, *, reduction: str = "sum") -> Tensor:
@@ -29,7 +29,7 @@ def radius_penalty(model: nn.Module, weight: float, *, reduction: str = "sum") -
     if not weight >= 0:
         raise InputError(f"`weight` must be at least 0; got weight={weight}. Pass δ ≥ 0.")
     total: Tensor | None = None
-    for module in model.modules():
+    for module in outside_sets(model):
         for name, role in declared(module).items():
             if role == "radius":
                 off = getattr(module, name) - 1

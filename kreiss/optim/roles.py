@@ -57,9 +57,22 @@ class Owner(NamedTuple):
         return [getattr(self.module, name) for name, had in declared(self.module).items() if had == role]
 
 
+def outside_sets(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules of a model in the order of `modules()`, without sets of matrices and what is in them."""
+    seen: set[nn.Module] = set()
+    waiting = [model]
+    while waiting:
+        module = waiting.pop()
+        if module in seen or isinstance(module, Set):
+            continue
+        seen.add(module)
+        yield module
+        waiting.extend(child for child in reversed(module._modules.values()) if child is not None)
+
+
 def owners(model: nn.Module) -> Iterator[Owner]:
     """The owners in a model, at any depth."""
-    for module in model.modules():
+    for module in outside_sets(model):
         if isinstance(module, ParametrizationList):
             if isinstance(module[0], Set):
                 yield Owner(module, partial(_rebase_parametrization, module))

@@ -73,27 +73,10 @@ template <class T, int R> void strip(const Product<T>& p, int64_t row, int64_t c
     }
 }
 
-constexpr int64_t kSquare = 32;  // transposed in pieces, which the first-level cache holds
-
-// The columns of B from `column` on, rows [first, last)
-template <class T> void pack_panel(const Product<T>& p, int64_t column, T* packed) {
-  const int64_t width = p.n - column < kPanel<T> ? p.n - column : kPanel<T>, depth = p.last - p.first;
-  const T* b = p.b + p.first * p.k_stride + column * p.column_stride;
-  if (width < kPanel<T>) std::memset(packed, 0, (size_t)(depth * kPanel<T>) * sizeof(T));
-  if (p.column_stride == 1 && width == kPanel<T>) {
-    for (int64_t k = 0; k < depth; ++k)
-      for (int j = 0; j < 2; ++j)
-        store<T>(packed + k * kPanel<T> + j * kWidth<T>, load<T>(b + k * p.k_stride + j * kWidth<T>));
-  } else {
-    for (int64_t start = 0; start < depth; start += kSquare)
-      for (int64_t j = 0; j < width; ++j)
-        for (int64_t k = start; k < start + kSquare && k < depth; ++k)
-          packed[k * kPanel<T> + j] = b[k * p.k_stride + j * p.column_stride];
-  }
-}
-
 template <class T> void multiply_panel(const Product<T>& p, int64_t column, T* packed) {
-  pack_panel<T>(p, column, packed);
+  const int64_t width = p.n - column < kPanel<T> ? p.n - column : kPanel<T>;
+  const T* b = p.b + p.first * p.k_stride + column * p.column_stride;
+  pack_panel<T>(b, p.last - p.first, width, p.k_stride, p.column_stride, packed);
   int64_t row = 0;
   for (; row + 6 <= p.n; row += 6) strip<T, 6>(p, row, column, packed);
   switch (p.n - row) {

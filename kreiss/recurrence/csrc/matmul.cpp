@@ -54,7 +54,8 @@ template <class T> void multiply_strips(const kreiss_product& job, int64_t first
     pack_strips<T>(job, first, rows, start, depth, room);
     for (int64_t column = 0; column < job.columns; column += kPanel<T>) {
       const int64_t width = job.columns - column < kPanel<T> ? job.columns - column : kPanel<T>;
-      pack<T>((const T*)job.b + start * job.b_k + column * job.b_column, depth, width, job.b_k, job.b_column, panel);
+      const T* b = (const T*)job.b + start * job.b_k + column * job.b_column;
+      pack_panel<T>(b, depth, width, job.b_k, job.b_column, panel);
       for (int64_t row = 0; row < rows; row += kStrip)
         tile<T>(job, room + row * depth, panel, depth, first + row, column, job.add || start > 0);
     }

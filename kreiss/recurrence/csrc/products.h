@@ -159,14 +159,29 @@ inline void multiply_rows(const T* a, int64_t lda, int64_t rows, const T* packed
   }
 }
 
-// Panels of a (depth, n) matrix whose element (k, j) stands at v[k·k_stride + j·n_stride]
+constexpr int64_t kSquare = 32;  // transposed in pieces, which the first-level cache holds
+
+// One panel of a (depth, width) matrix whose element (k, j) stands at v[k·k_stride + j·n_stride]; missing columns are 0
+template <class T>
+void pack_panel(const T* v, int64_t depth, int64_t width, int64_t k_stride, int64_t n_stride, T* out) {
+  if (width < kPanel<T>) std::memset(out, 0, (size_t)(depth * kPanel<T>) * sizeof(T));
+  if (n_stride == 1 && width == kPanel<T>) {
+    for (int64_t k = 0; k < depth; ++k)
+      for (int j = 0; j < 2; ++j)
+        store<T>(out + k * kPanel<T> + j * kWidth<T>, load<T>(v + k * k_stride + j * kWidth<T>));
+  } else {
+    for (int64_t start = 0; start < depth; start += kSquare)
+      for (int64_t j = 0; j < width; ++j)
+        for (int64_t k = start; k < start + kSquare && k < depth; ++k)
+          out[k * kPanel<T> + j] = v[k * k_stride + j * n_stride];
+  }
+}
+
+// All panels of a (depth, n) matrix
 template <class T> void pack(const T* v, int64_t depth, int64_t n, int64_t k_stride, int64_t n_stride, T* out) {
-  for (int64_t column = 0; column < n; column += kPanel<T>) {
+  for (int64_t column = 0; column < n; column += kPanel<T>, out += depth * kPanel<T>) {
     const int64_t width = n - column < kPanel<T> ? n - column : kPanel<T>;
-    for (int64_t k = 0; k < depth; ++k, out += kPanel<T>) {
-      for (int64_t j = 0; j < width; ++j) out[j] = v[k * k_stride + (column + j) * n_stride];
-      for (int64_t j = width; j < kPanel<T>; ++j) out[j] = 0;
-    }
+    pack_panel<T>(v + column * n_stride, depth, width, k_stride, n_stride, out);
   }
 }
 
