@@ -72,16 +72,24 @@ inline void tile(const Step& step, int64_t row, int64_t panel, int64_t k, int64_
   }
 }
 
+constexpr int kMostRows = kVectorBytes == 64 ? 8 : 6;  // of a tile whose sums stay in registers
+
+// Tiles of equal height, or with one row more: few rows alone would wait for their own sums
 template <class Step> inline void panel_rows(const Step& step, int64_t rows, int64_t panel, int64_t k, int64_t end) {
-  int64_t r = 0;
-  for (; r + 6 <= rows; r += 6) tile<Step, 6, 1>(step, r, panel, k, end);
-  switch (rows - r) {
-    case 5: tile<Step, 5, 1>(step, r, panel, k, end); break;
-    case 4: tile<Step, 4, 1>(step, r, panel, k, end); break;
-    case 3: tile<Step, 3, 1>(step, r, panel, k, end); break;
-    case 2: tile<Step, 2, 1>(step, r, panel, k, end); break;
-    case 1: tile<Step, 1, 1>(step, r, panel, k, end); break;
-    default: break;
+  const int64_t tiles = (rows + kMostRows - 1) / kMostRows;
+  for (int64_t i = 0, r = 0; i < tiles; ++i) {
+    const int64_t next = rows * (i + 1) / tiles;
+    switch (next - r) {
+      case 8: if constexpr (kMostRows == 8) tile<Step, 8, 1>(step, r, panel, k, end); break;
+      case 7: if constexpr (kMostRows == 8) tile<Step, 7, 1>(step, r, panel, k, end); break;
+      case 6: tile<Step, 6, 1>(step, r, panel, k, end); break;
+      case 5: tile<Step, 5, 1>(step, r, panel, k, end); break;
+      case 4: tile<Step, 4, 1>(step, r, panel, k, end); break;
+      case 3: tile<Step, 3, 1>(step, r, panel, k, end); break;
+      case 2: tile<Step, 2, 1>(step, r, panel, k, end); break;
+      default: tile<Step, 1, 1>(step, r, panel, k, end);
+    }
+    r = next;
   }
 }
 
