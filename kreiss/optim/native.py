@@ -54,6 +54,7 @@ class Job(NamedTuple):
 
 
 NO_MOMENTS = (0, 0, 0, 0)
+SIZES = {torch.float32: 4, torch.float64: 8}  # bytes of a number
 
 
 class OneCall(torch.optim.Optimizer):
@@ -84,7 +85,15 @@ class OneCall(torch.optim.Optimizer):
         """Names of the moments in the state of a parameter, in torch's order; None for those that are not kept."""
         raise NotImplementedError
 
-    @torch.no_grad()
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or with `set_to_none=False` fill them with zeros."""
+        if not set_to_none:
+            return super().zero_grad(set_to_none=False)
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.grad = None
+        return None
+
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Clip the gradients and move the parameters.
 
@@ -123,7 +132,7 @@ class OneCall(torch.optim.Optimizer):
         """Whether the next step is a native call, as far as the parameters tell."""
         params = [param for group in self.param_groups for param in group["params"]]
         usual = all(self._numbers(group) is not None for group in self.param_groups)
-        return native.library() is not None and usual and all(_readable(param) for param in params)
+        return native.library() is not None and usual and all(_address(param) >= 0 for param in params)
 
     def _job(self, norm_only: bool = False) -> Job | None:
         """The next step as the kernel reads it; None where torch's own step is to run."""
@@ -139,26 +148,15 @@ class OneCall(torch.optim.Optimizer):
                 grad, dtype = param.grad, param.dtype
                 if grad is None:
                     continue
-                if grad.dtype is not dtype or not (_readable(param) and _readable(grad)):
+                at, at_grad = _address(param), _address(grad)
+                if grad.dtype is not dtype or at < 0 or at_grad < 0:
                     return None
                 moments = NO_MOMENTS if norm_only else self._state_of(param, names)
                 if moments is None:
                     return None
                 first, second, third, step = moments
-                count = param.numel()
-                leaves.append(
-                    LEAF.pack(
-                        param.data_ptr(),
-                        first,
-                        second,
-                        third,
-                        grad.data_ptr(),
-                        step,
-                        count,
-                        dtype is torch.float64,
-                        index,
-                    )
-                )
+                count, is_double = param.numel(), dtype is torch.float64
+                leaves.append(LEAF.pack(at, first, second, third, at_grad, step, count, is_double, index))
                 counts.append(count)
         return Job(b"".join(leaves), (Group * len(groups))(*groups), counts)
 
@@ -176,28 +174,27 @@ class OneCall(torch.optim.Optimizer):
         addresses: list[int] = []
         for name in names:
             moment = None if name is None else state.get(name)
-            if moment is None:
-                if name is not None:
-                    return None
-                addresses.append(0)
-            elif moment.dtype is param.dtype and moment.shape == param.shape and _plain(moment):
-                addresses.append(moment.data_ptr())
-            else:
+            at = 0 if moment is None else _address(moment)
+            if at < 0 or (moment is None and name is not None):
                 return None
+            if moment is not None and (moment.dtype is not param.dtype or moment.shape != param.shape):
+                return None
+            addresses.append(at)
         return (*addresses, step.data_ptr())
 
 
-def _plain(tensor: Tensor) -> bool:
-    """Whether a tensor is what its memory holds, in order."""
-    return tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg() and not tensor._is_zerotensor()
-
-
-def _readable(tensor: Tensor) -> bool:
-    """Whether the kernel reads this tensor where it is."""
-    return (
-        tensor.dtype in (torch.float32, torch.float64) and tensor.layout is torch.strided and _plain(tensor)
-        and tensor.data_ptr() % tensor.element_size() == 0
-    )  # fmt: skip
+def _address(tensor: Tensor) -> int:
+    """Where the kernel reads a tensor: what its memory holds, in order; −1 if it cannot."""
+    if (
+        tensor.dtype not in SIZES
+        or tensor.layout is not torch.strided
+        or not (tensor.is_contiguous() and tensor.is_cpu)
+        or tensor.is_neg()
+        or tensor._is_zerotensor()
+    ):
+        return -1
+    address = tensor.data_ptr()
+    return -1 if address % SIZES[tensor.dtype] else address
 
 
 def _run(job: Job, clip_norm: float | None, *, updates: bool) -> float:

@@ -202,7 +202,8 @@ struct kreiss_base_pass {
 };
 
 // out (rows, columns) = A·B, or with `add` added to it. Strides count numbers; out is contiguous.
-enum { KREISS_STRIP = 6, KREISS_BLOCK = 24576 };  // rows of a tile; bytes of a packed panel of B
+enum { KREISS_BLOCK = 24576 };  // bytes of a packed panel of B
+constexpr int64_t kreiss_strip(int vector_bytes) { return vector_bytes == 64 ? 8 : 6; }  // rows whose sums fit registers
 struct kreiss_product {
   int64_t rows, columns, depth;
   int64_t a_row, a_k, b_k, b_column;

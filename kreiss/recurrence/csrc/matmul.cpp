@@ -1,6 +1,6 @@
 // Large matrix products, compiled once per instruction set: out (+)= A·B with any strides.
 //
-// A thread has some strips of six rows of out. Sums run over blocks of k: a block of A is packed into strips, which stay
+// A thread has some strips of six or eight rows of out. Sums run over blocks of k: a block of A is packed into strips, which stay
 // in the second-level cache, and one panel of B after the other, which stays in the first-level one. Every sum runs over
 // k in order, so that results do not depend on the number of threads.
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr int kStrip = KREISS_STRIP;
+constexpr int kStrip = kreiss_strip(kVectorBytes);
 template <class T> constexpr int64_t kDepth = KREISS_BLOCK / (kPanel<T> * (int)sizeof(T));  // of a block of k
 
 // The rows [first, first + rows) of A in strips, columns [start, start + depth); rows that are not there are 0
@@ -36,7 +36,7 @@ void tile(const kreiss_product& job, const T* a, const T* b, int64_t depth, int6
     for (int r = 0; r < kStrip; ++r)
       for (int j = 0; j < 2; ++j) acc[r][j] += a[k * kStrip + r] * v[j];
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
   for (int r = 0; r < kStrip; ++r)
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {

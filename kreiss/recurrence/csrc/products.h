@@ -72,7 +72,7 @@ inline void tile(const Step& step, int64_t row, int64_t panel, int64_t k, int64_
   }
 }
 
-constexpr int kMostRows = kVectorBytes == 64 ? 8 : 6;  // of a tile whose sums stay in registers
+constexpr int64_t kMostRows = kreiss_strip(kVectorBytes);  // of a tile
 
 // Tiles of equal height, or with one row more: few rows alone would wait for their own sums
 template <class Step> inline void panel_rows(const Step& step, int64_t rows, int64_t panel, int64_t k, int64_t end) {
