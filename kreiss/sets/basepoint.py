@@ -17,10 +17,8 @@ from torch.autograd.graph import increment_version
 
 from kreiss import native
 
-LARGEST, FASTEST = (
-    256,
-    1024,
-)  # above, the products of torch are as fast; the second where those of the kernel are faster
+LARGEST = 256  # units; above, the products of torch are as fast
+FASTEST = 1024  # the same where those of the kernel are faster
 WORK = 1 << 21  # multiplications of one product that are worth a thread
 PARAMETERS = ("radius", "angle", "shear", "coupling")
 

@@ -171,7 +171,8 @@ int rebase(kreiss_base_pass& pass) {
 
 // ------------------------------------------------------------------------------------------------ products
 
-constexpr int64_t kThreadsWorth = int64_t(1) << 21;  // multiplications that are worth a thread
+// Multiplications that are worth a thread: another core has to fetch what the first one wrote
+constexpr int64_t kThreadsWorth = int64_t(1) << 23;
 constexpr int64_t kLine = 64;                        // bytes of a cache line
 
 void multiply(kreiss_product job, int64_t threads) {

@@ -1,8 +1,8 @@
 // Large matrix products, compiled once per instruction set: out (+)= A·B with any strides.
 //
-// A thread has some strips of six or eight rows of out. Sums run over blocks of k: a block of A is packed into strips, which stay
-// in the second-level cache, and one panel of B after the other, which stays in the first-level one. Every sum runs over
-// k in order, so that results do not depend on the number of threads.
+// A thread has some strips of six or eight rows of out. Sums run over blocks of k: a block of A is packed into strips,
+// which stay in the second-level cache, and one panel of B after the other, which stays in the first-level one. Every sum
+// runs over k in order, so that results do not depend on the number of threads.
 
 #include "products.h"
 
