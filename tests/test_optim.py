@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +151,17 @@ def test_gradients_that_are_not_in_memory_as_such_are_read_by_torch() -> None:
         optim.Adam([parameter], lr=0.1).step()
         torch.optim.Adam([other], lr=0.1).step()
         assert close(parameter, other)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda optimiser: pickle.loads(pickle.dumps(optimiser))])
+def test_a_copied_optimiser_clips_and_steps_as_the_first(name: str, copied: Callable[[Any], Any]) -> None:
+    first = PAIRS[name][0](weights(torch.float64), lr=0.1, clip_norm=0.5)
+    trained(first, first.param_groups[0]["params"], None)
+    second = copied(first)
+    ends = [trained(each, each.param_groups[0]["params"], None) for each in (first, second)]
+    assert second.clip_norm == 0.5
+    assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
 
 
 def test_hooks_of_a_step_run_once() -> None:

@@ -65,6 +65,7 @@ class OneCall(torch.optim.Optimizer):
     """
 
     own_step: Callable[..., Any]  # torch's
+    clip_norm: float | None = None
 
     def __init__(
         self, params: Any, lr: float | Tensor | None = None, *, clip_norm: float | None = None, **options: Any
@@ -76,6 +77,10 @@ class OneCall(torch.optim.Optimizer):
                 f"`clip_norm` must be positive; got clip_norm={clip_norm}. Pass a norm such as 1.0, or None."
             )
         self.clip_norm = clip_norm
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles have; torch knows nothing of clipping."""
+        return {**super().__getstate__(), "clip_norm": self.clip_norm}
 
     def _numbers(self, group: dict[str, Any]) -> Group | None:
         """The group as the kernel reads it; None if it has options that the kernel does not."""
