@@ -211,7 +211,7 @@ def script() -> ModuleType:
 
 def test_the_page_of_measurements_is_what_the_script_makes_of_the_results(script):
     results, bench = script.read(script.RESULTS), script.read(script.BENCH)
-    assert script.table(results, bench) == script.TABLE.read_text()
+    assert script.table(results, bench, script.runs_in(script.KEPT)) == script.TABLE.read_text()
 
 
 def test_what_was_not_run_is_shown_as_not_run(script, tmp_path):
@@ -235,6 +235,16 @@ def test_numbers_of_every_part_reach_the_page(script, screen):
     assert set(found["time"]["widths"]["4"]["ms_per_step"]) == {"2", "4"}
     assert found["time"]["widths"]["4"]["ratio"] >= 1
     assert set(found["recompute"]["lengths"]) == {"4", "9"}
+
+
+def test_runs_on_one_processor_stand_in_one_cell(script, screen):
+    measured = run(screen)
+    first, second, other = (script.shortened(measured, label) for label in ("A", "A", "B"))
+    second["ratios"]["tiny"]["layer / nn.LSTM"] = 0.125
+    page = script.table({}, measured, [first, second, other])
+    ratio = f"{measured['works']['tiny']['ratios']['layer / nn.LSTM']['ratio']:.3f}"
+    assert "| time of ours by theirs | A | B |" in page
+    assert f"| tiny: layer / nn.LSTM | {ratio}, 0.125 | {ratio} |" in page
 
 
 def test_the_works_are_those_of_the_papers():
