@@ -58,7 +58,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    works = {name: Work(**entry["shape"]) for name, entry in found["works"].items()}
+    works = {name: Work(**entry["shape"]) for name, entry in found["works"].items() if LAYER in entry["contenders"]}
     for i, (name, (colour, marker)) in enumerate(LOOKS.items()):
         places, rates = [], []
         for place, (key, work) in enumerate(works.items()):
@@ -80,4 +80,4 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def _label(work: Work) -> str:
-    return f"{work.name}\nB {work.batch}, T {work.steps}, N {work.hidden}"
+    return f"{work.name}\nB {work.batch}, T {work.steps}\nN {work.hidden}"
