@@ -8,7 +8,8 @@
 // instead of keeping them, and undoes the screening step by step.
 //
 // tanh(a + b) = 1 − 2/(e^2a e^2b + 1): e^2b is computed when a key is stored and e^2a once a step, so that a read costs a
-// product and a quotient. Where a or b is too large for that, the key keeps b itself and tanh is computed as such.
+// product and a quotient. Where a or b is so large that e^2x or its inverse is no number, the key keeps b itself and tanh
+// is computed as such.
 
 #include <cmath>
 
@@ -25,7 +26,8 @@ template <class T> inline T dot(const T* a, const T* b, int64_t n) {
   return total<T>(sum);
 }
 
-template <class T> constexpr T kLargest = (T)(sizeof(T) == 4 ? 10 : 80);  // e^8x is a number
+template <class T> constexpr T kLargest = (T)(sizeof(T) == 4 ? 40 : 350);        // e^2x and e^−2x are normal numbers
+template <class T> constexpr T kMost = (T)(sizeof(T) == 4 ? 0x1p60 : 0x1p500);  // its square is a number, its inverse 0 beside 1
 
 // to = e^2x and 1, or x and 0 where an entry is too large or no number
 template <class T> inline bool raise(const T* x, T* to, int64_t n) {
@@ -64,6 +66,11 @@ template <class T> KREISS_INLINE typename Lanes<T>::V lower(const Side<T>& a, co
   return half - half * tanh_inline<T>(a.sum_part(j, left) + b.sum_part(j, left));
 }
 
+template <class T> KREISS_INLINE typename Lanes<T>::V at_most(typename Lanes<T>::V v) {
+  const typename Lanes<T>::V most = splat<T>(kMost<T>);
+  return most < v ? most : v;  // a NaN stays a NaN
+}
+
 // body(j, count, (1 − tanh(a + b))/2) for every vector: 1/(e^2a e^2b + 1), with one quotient for two vectors
 template <class T, class Body> KREISS_INLINE void each_lower(const Side<T>& a, const Side<T>& b, int64_t n, const Body& body) {
   typedef typename Lanes<T>::V V;
@@ -71,8 +78,8 @@ template <class T, class Body> KREISS_INLINE void each_lower(const Side<T>& a, c
   int64_t j = 0;
   if (a.raised && b.raised)
     for (; j + 2 * width <= n; j += 2 * width) {
-      const V d = load<T>(a.x + j) * load<T>(b.x + j) + (T)1;
-      const V e = load<T>(a.x + j + width) * load<T>(b.x + j + width) + (T)1;
+      const V d = at_most<T>(load<T>(a.x + j) * load<T>(b.x + j) + (T)1);
+      const V e = at_most<T>(load<T>(a.x + j + width) * load<T>(b.x + j + width) + (T)1);
       const V r = (T)1 / (d * e);
       body(j, width, r * e);
       body(j + width, width, r * d);
