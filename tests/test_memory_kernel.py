@@ -187,6 +187,20 @@ def test_a_number_that_is_none_reaches_the_same_outputs_as_in_the_plain_loop(nam
     assert torch.isfinite(out[:, [0, 2]]).all()  # other sequences know nothing of it
 
 
+@pytest.mark.parametrize(
+    "size", [3.0, 30.0, 150.0, 600.0]
+)  # e^2x of the last is no number, the products of others are none
+@pytest.mark.parametrize("name", ["MemRNN", "RelRNN"])
+def test_large_queries_and_keys_are_compared_as_in_the_plain_loop(name, size):
+    for seed in range(4):
+        problem = Problem(seed, name=name, nonlinearity="tanh")
+        with torch.no_grad():
+            problem.layer.attention_query_l0.normal_(std=size)
+            problem.layer.attention_key_l0.copy_(-problem.layer.attention_query_l0)  # large sums and small ones
+            problem.layer.attention_score_l0.normal_()
+        assert_paths_agree(problem, 1e-12 * size)
+
+
 def test_arguments_in_disguise_are_what_they_represent():
     layer = kreiss.RelRNN(4, 6, dtype=F64, short=2, relevant=2)
     z = torch.randn(9, 3, 4, dtype=torch.complex128)
