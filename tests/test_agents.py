@@ -16,7 +16,7 @@ from kreiss import rl
 from kreiss.errors import InputError, MissingExtra, RunError
 from kreiss.experiments import experiment
 from kreiss.networks import LAYERS, Agent
-from kreiss.rl import states
+from kreiss.rl import episodes, states
 from kreiss.rl.ppo import pieces, replayed
 from kreiss.rl.rollout import Player
 from kreiss.settings import PPOSection
@@ -68,6 +68,14 @@ class Steps(Environments):
         cut = over & (self.episodes[which] % 3 == 2)
         rewards = np.array([self.source[index].standard_normal() for index in which])
         return Outcome(self._seen(which), rewards, over & ~cut, cut)
+
+
+class Endless(Steps):
+    """Episodes that never end."""
+
+    def act(self, which: Any, actions: Any) -> Outcome:
+        never = np.zeros(len(which), bool)
+        return Outcome(self._seen(which), np.zeros(len(which)), never, never)
 
 
 class Drawn(World):
@@ -444,6 +452,13 @@ def test_an_environment_that_raises_is_one_sentence_and_the_run_can_be_resumed(t
         trained(Gym("Everything-v0"), "gru", out=tmp_path / "run", steps=3, **{"ppo.frames": 4})
     monkeypatch.setattr(Everything, "broken", False)
     assert fitting.resume(tmp_path / "run", show="quiet").state == "finished"
+
+
+def test_an_episode_without_an_end_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(episodes, "LONGEST", 30)
+    monkeypatch.setattr(Drawn, "made", Endless)
+    with pytest.raises(RunError, match=r"must come to an end; got 30 steps without one\. Train with a limit"):
+        evaluate(agent_in(Drawn()), Drawn(), "valid")
 
 
 def test_bad_worlds_are_one_sentence(monkeypatch):

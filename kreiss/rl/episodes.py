@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kreiss.errors import InputError
+from kreiss.errors import InputError, RunError
 from kreiss.networks.agent import Agent
 from kreiss.rl import states
 from kreiss.tasks.generated import ACTIONS, stream
 from kreiss.tasks.worlds.base import TEST, VALID, Array, Environments, World
+
+LONGEST = 50_000  # steps of an episode; one that takes longer is taken to have no end
 
 
 @dataclass
@@ -65,6 +67,11 @@ def play(
     sources = [stream(ACTIONS, *environments.key, environments.first + int(index)) for index in which]
     state = agent.init_state(len(which))
     while len(which):
+        if len(episodes[which[0]].actions) >= LONGEST:
+            raise RunError(
+                f"an episode must come to an end; got {LONGEST:,} steps without one. Train with a limit, such as "
+                "--task.limit 1000."
+            )
         outputs, state = agent.step(torch.from_numpy(seen).to(like), state)
         if watch is not None:
             watch(which, outputs)
