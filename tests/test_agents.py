@@ -297,8 +297,9 @@ def test_a_t_maze_is_solved_by_remembering_its_sign():
 
 
 @pytest.mark.slow
-def test_an_lstm_solves_a_t_maze_of_100_steps():
-    metrics = kreiss.fit("lstm", TMaze(100), steps=300, lr=2e-3, stop_at=0.98, eval_every=10, show="quiet").metrics
+@pytest.mark.parametrize("length", [10, 100])
+def test_an_lstm_solves_a_t_maze(length):
+    metrics = kreiss.fit("lstm", TMaze(length), steps=300, lr=2e-3, stop_at=0.98, eval_every=10, show="quiet").metrics
     assert metrics["success"] > 0.95
 
 
@@ -344,7 +345,9 @@ def test_environments_come_back_to_where_they_were(world):
     for _ in range(11):
         _, seen = one.step(source.integers(3, size=3))
     two = world.environments(3, (0, 5))
-    assert np.array_equal(two.restore(one.kept()), seen)
+    again, lost = two.restore(one.kept())
+    assert np.array_equal(again, seen)
+    assert not lost.any()
     for _ in range(9):
         actions = source.integers(3, size=3)
         (before, after), (again, then) = one.step(actions), two.step(actions)
@@ -378,6 +381,39 @@ def test_an_environment_that_does_not_come_back_begins_a_new_episode(capsys, tmp
     run = kreiss.fit("gru", Changing(), {"steps": 4}, out=tmp_path / "run", resume=True, show="quiet")
     assert "8 of 8 environments did not come back to where they were and begin a new episode" in capsys.readouterr().err
     assert run.state == "finished"
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_copy_whose_episode_ends_too_early_on_resuming_begins_a_new_one(raises):
+    class Earlier(Steps):
+        """The same observations in every step, so that only the end tells."""
+
+        sooner = 0
+
+        def _seen(self, which: Any) -> Any:
+            return np.ones((len(which), 3), np.float32)
+
+        def act(self, which: Any, actions: Any) -> Outcome:
+            if raises and (self.left[which] <= self.sooner).any():
+                raise RunError("a step after the end")
+            outcome = super().act(which, actions)
+            return outcome._replace(ended=self.left[which] <= self.sooner, truncated=np.zeros(len(which), bool))
+
+    class Changing(Drawn):
+        made = Earlier
+
+    agent, world = agent_in(Drawn()).freeze(), Changing()
+    one = Player(world.environments(4, (0, 1)), agent)
+    one.play(agent, 9, 9, torch.Generator().manual_seed(0))
+    assert max(map(len, one.environments.taken)) > 1
+    environments = world.environments(4, (0, 1))
+    two = Player(environments, agent)
+    environments.sooner = 100  # type: ignore[attr-defined]  # over with the first action
+    under_way = sum(len(taken) > 0 for taken in one.environments.taken)
+    lost = two.restore(one.kept(), one.state)
+    assert lost == under_way > 0
+    environments.sooner = 0  # type: ignore[attr-defined]
+    assert np.isfinite(two.play(agent, 5, 5, torch.Generator().manual_seed(0)).rewards.numpy()).all()
 
 
 def test_agents_have_the_published_number_of_parameters():
@@ -422,6 +458,22 @@ class Everything(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("Everything-v0", lambda **_: Everything(), max_episode_steps=3)
+
+
+def broken(**_: Any) -> Any:
+    raise OSError("no luck\nat all.")
+
+
+gymnasium.register("Broken-v0", broken)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(np.full(2, np.nan), "entries that are NaN or infinite"), (np.zeros(3), "3 numbers .* space 2")]
+)
+def test_an_observation_that_is_not_of_its_space_is_one_sentence(value, said):
+    _, flat = flattened(spaces.Box(-1, 1, (2,)), "x", scaled=True)
+    with pytest.raises(ValueError, match=said):
+        flat(value)
 
 
 def test_observations_of_every_kind_become_numbers_with_the_image_first():
@@ -472,6 +524,14 @@ def test_bad_worlds_are_one_sentence(monkeypatch):
         flattened(spaces.Sequence(spaces.Discrete(2)), "x", scaled=True)
     with pytest.raises(InputError, match=r"an observation must have numbers; got Text"):
         flattened(spaces.Text(3), "x", scaled=True)
+    with pytest.raises(InputError, match=r"of fixed shape; got NoneType in x\."):
+        flattened(None, "x", scaled=True)
+    with pytest.raises(InputError, match=r"an entry 'image'; got Box.* of CartPole-v1\. The task gym takes any"):
+        MiniGrid("CartPole-v1")
+    with pytest.raises(InputError, match=r"that can be made; got ModuleNotFoundError from 'nowhere:Foo-v0': No module"):
+        Gym("nowhere:Foo-v0")
+    with pytest.raises(InputError, match=r"that can be made; got OSError from 'Broken-v0': no luck at all\. Mend it"):
+        Gym("Broken-v0")
     with pytest.raises(InputError, match="one image at most; got 2 in x"):
         flattened(spaces.Tuple([spaces.Box(0, 1, (9, 9, 3))] * 2), "x", scaled=True)
     with pytest.raises(InputError, match="`test_lengths` must be whole numbers separated by commas; got 'long'"):

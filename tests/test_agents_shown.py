@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import builtins
-import importlib.util
 import io
 import re
 import shutil
@@ -318,7 +317,6 @@ def test_kreiss_show_draws_first_observations_of_a_world(tmp_path, does, monkeyp
 # ---------------------------------------------------------------- Stable-Baselines3
 
 
-@pytest.mark.skipif(importlib.util.find_spec("sb3_contrib") is None, reason="sb3-contrib is not installed")
 def test_the_recipe_for_stable_baselines3_trains_a_constrained_layer(tmp_path):
     text = (Path(__file__).parents[1] / "docs" / "agents.md").read_text()
     (recipe,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)

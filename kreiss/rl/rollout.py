@@ -146,11 +146,11 @@ class Player:
             How many environments did not come back to where they were, and begin a new episode.
         """
         arrays = {name: tensor.numpy().copy() for name, tensor in kept.items()}
-        again = self.environments.restore(arrays)
+        again, lost = self.environments.restore(arrays)
         self.observations, self.starts = arrays["observations"], arrays["starts"]
         self.returns, self.lengths = arrays["returns"], arrays["lengths"]
         self.state = state
-        lost = ~np.array([np.array_equal(*pair) for pair in zip(again, self.observations, strict=True)])
+        lost |= ~np.array([np.array_equal(*pair) for pair in zip(again, self.observations, strict=True)])
         if lost.any():
             (which,) = np.nonzero(lost)
             self.observations[which] = self.environments.renew(which)

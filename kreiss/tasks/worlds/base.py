@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kreiss.errors import InputError, check_size
+from kreiss.errors import InputError, RunError, check_size
 from kreiss.recorded import Recorded
 from kreiss.tasks.base import Problem
 
@@ -133,16 +133,27 @@ class Environments(ABC):
             row[: len(taken)] = taken
         return {"episodes": self.episodes.copy(), "actions": actions}
 
-    def restore(self, kept: dict[str, Array]) -> Array:
-        """Take the actions that were kept again; the observations to act on next."""
+    def restore(self, kept: dict[str, Array]) -> tuple[Array, Array]:
+        """Take the actions that were kept again.
+
+        Returns:
+            The observations to act on next, and which copies did not go on as before: their episode ended early or, in
+            one of the copies, raised.
+        """
         self.episodes[:] = kept["episodes"]
         observations = self._begin(np.arange(self.count))
+        lost = np.zeros(self.count, bool)
         for actions in kept["actions"].T:
-            (which,) = np.nonzero(actions >= 0)
-            observations[which] = self.act(which, actions[which]).observations
+            (which,) = np.nonzero((actions >= 0) & ~lost)
             for index in which:
                 self.taken[index].append(int(actions[index]))
-        return observations
+            try:
+                outcome = self.act(which, actions[which])
+            except RunError:
+                lost[which] = True
+                break
+            observations[which], lost[which] = outcome.observations, outcome.over
+        return observations, lost
 
 
 class World(Recorded, Problem):

@@ -104,7 +104,7 @@ class Gyms(Environments):
         except Exception as error:  # the user's code may raise anything
             raise RunError(
                 f"an environment must draw itself without errors; got {type(error).__name__} from {self.world.env}: "
-                f"{error}. Mend it, or install what it needs."
+                f"{_text(error)}. Mend it, or install what it needs."
             ) from error
 
     def _reset(self, made: Any, seed: int) -> Array:
@@ -119,8 +119,8 @@ class Gyms(Environments):
             return does(self.made[index], int(number))
         except Exception as error:  # the user's code may raise anything
             raise RunError(
-                f"an environment must step without errors; got {type(error).__name__} from {self.world.env}: {error}. "
-                "Mend it and resume the run."
+                f"an environment must step without errors; got {type(error).__name__} from {self.world.env}: "
+                f"{_text(error)}. Mend it and resume the run."
             ) from error
 
     def close(self) -> None:
@@ -147,9 +147,11 @@ def opened(name: str, limit: int = 0, **options: Any) -> Any:
     except ModuleNotFoundError as error:
         if error.name == "minigrid":
             raise MissingExtra("a MiniGrid world", "rl", "minigrid") from error
+        raise _unmade(name, error) from error
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         raise _unknown(name, gymnasium.registry, error) from error
-    except gymnasium.error.Error as error:
-        raise _unknown(name, gymnasium.registry, error) from error
+    except Exception as error:  # the user's code may raise anything
+        raise _unmade(name, error) from error
 
 
 def _unknown(name: str, known: Any, error: Exception) -> InputError:
@@ -158,9 +160,21 @@ def _unknown(name: str, known: Any, error: Exception) -> InputError:
     return InputError(f"`env` must be an environment of gymnasium; got {name!r} ({_first(error)}). {hint}")
 
 
+def _unmade(name: str, error: Exception) -> InputError:
+    return InputError(
+        f"`env` must be an environment that can be made; got {type(error).__name__} from {name!r}: {_text(error)}. "
+        "Mend it, or install what it needs."
+    )
+
+
+def _text(error: Exception) -> str:
+    """What an error says, on one line."""
+    return " ".join(str(error).split()).rstrip(".")
+
+
 def _first(error: Exception) -> str:
     """The first sentence of an error."""
-    return str(error).partition(". ")[0].rstrip(".").replace("\n", " ")
+    return _text(error).partition(". ")[0]
 
 
 def _choices(space: Any, name: str) -> tuple[int, int]:

@@ -34,15 +34,22 @@ def flattened(space: Any, name: str, *, scaled: bool, only: tuple[str, ...] = ()
             "gives one."
         )
     if not images and not others:
-        raise InputError(f"an observation must have numbers; got {space} of {name}. Wrap the environment.")
-    image = _shape(images[0][1]) if images else None
+        wanted = f"an entry {only[0]!r}" if only else "numbers"
+        remedy = "The task gym takes any environment" if only else "Wrap the environment"
+        raise InputError(f"an observation must have {wanted}; got {space} of {name}. {remedy}.")
+    layout = Layout(_shape(images[0][1]) if images else None, sum(_size(part) for _, part in others))
     readers = [(path, _image_reader(part, scaled)) for path, part in images]
     readers += [(path, _reader(part)) for path, part in others]
 
     def flat(observation: Any) -> Array:
-        return np.concatenate([read(_at(observation, path)) for path, read in readers])
+        numbers = np.concatenate([read(_at(observation, path)) for path, read in readers])
+        if numbers.size != layout.size:
+            raise ValueError(f"an observation has {numbers.size} numbers and its space {layout.size}")
+        if not np.isfinite(numbers).all():
+            raise ValueError("an observation has entries that are NaN or infinite")
+        return numbers
 
-    return Layout(image, sum(_size(part) for _, part in others)), flat
+    return layout, flat
 
 
 def _parts(space: Any, path: tuple[Any, ...], name: str) -> list[tuple[tuple[Any, ...], Any]]:
@@ -55,7 +62,8 @@ def _parts(space: Any, path: tuple[Any, ...], name: str) -> list[tuple[tuple[Any
         return [found for key, part in enumerate(space) for found in _parts(part, (*path, key), name)]
     if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
         return [(path, space)]
-    if space.dtype is not None and np.dtype(space.dtype).kind == "U":  # text
+    dtype = getattr(space, "dtype", None)
+    if dtype is not None and np.dtype(dtype).kind == "U":  # text
         return []
     raise InputError(
         f"an observation must be an image, a vector or numbers of fixed shape; got {type(space).__name__} in {name}. "

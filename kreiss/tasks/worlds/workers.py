@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -33,7 +37,8 @@ class Workers(Environments):
             here, there = context.Pipe()
             arguments = (there, type(world), {**world.config, "workers": 0}, len(share), key)
             process = context.Process(target=_serve, args=arguments, daemon=True)
-            process.start()
+            with _ignored_by_children(signal.SIGINT):  # Ctrl-C is for the process that trains
+                process.start()
             there.close()
             self.pipes.append(here)
             self.processes.append(process)
@@ -71,6 +76,7 @@ class Workers(Environments):
             raise self._gone(owner) from error
 
     def _gone(self, owner: int) -> RunError:
+        self.processes[owner].join(1)  # until its code is known
         return RunError(
             f"a worker of the environments must stay alive; got one that ended with code "
             f"{self.processes[owner].exitcode}. Resume the run, with --task.workers 0 if it happens again."
@@ -84,13 +90,26 @@ class Workers(Environments):
             process.terminate()
 
 
+@contextmanager
+def _ignored_by_children(number: signal.Signals) -> Iterator[None]:
+    """Processes started meanwhile ignore a signal; a process takes over what its parent ignores."""
+    if threading.current_thread() is not threading.main_thread():  # others may not handle signals
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 def _serve(pipe: Connection, kind: type[World], options: dict[str, Any], count: int, key: tuple[int, ...]) -> None:
     """The work of one process: begin and act until the other end is closed."""
     environments = kind(**options).copies(count, key)
     while True:
         try:
             what, which, numbers = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             break
         try:
             answer: Any = (
@@ -98,5 +117,9 @@ def _serve(pipe: Connection, kind: type[World], options: dict[str, Any], count: 
             )
         except RunError as error:
             answer = str(error)
+        except Exception as error:  # the user's code may raise anything
+            answer = (
+                f"a world must step without errors; got {type(error).__name__}: {error}. Mend it and resume the run."
+            )
         pipe.send(answer)
     environments.close()
