@@ -140,6 +140,14 @@ def test_a_share_within_the_noise_of_its_test_is_no_better_than_a_guess():
         assert verdict(line_of(comparison, "predinet-95"), comparison) == words
 
 
+def test_a_success_rate_within_the_noise_of_its_episodes_is_no_better_than_without_memory():
+    mazes = experiment("bakker/tmaze")  # tested in 500 episodes, so that a standard error is 0.022
+    for value, words in ((0.512, "no better than without memory"), (0.56, "better than without memory")):
+        known = runs_of(mazes, "lstm-1000", "laptop", [value], "success", baseline={"success": 0.5})
+        comparison = compare(mazes, "laptop", known)
+        assert verdict(line_of(comparison, "lstm-1000"), comparison) == words
+
+
 def test_runs_that_were_solved_say_after_how_many_updates():
     known = runs_of(LSTM, "lstm-100", "laptop", [0.001, 0.002], "loss")
     for record, update in zip(known.values(), (1000, 1500), strict=True):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -207,10 +208,19 @@ def _agreement(line: Line) -> str:
 
 
 def _noise(line: Line, comparison: Comparison, chance: float) -> float:
-    """Standard error of the mean over seeds or, if that is larger, of a share of so many test sequences."""
-    tested = line.row.settings.get("task.test_sequences", 0)
-    share = comparison.made.metric.split("@")[0] == "accuracy" and tested > 0
+    """Standard error of the mean over seeds or, if that is larger, of a share of so many tests."""
+    tested = _tested(comparison.made.settings(line.row, comparison.scale))
+    share = comparison.made.metric.split("@")[0] in ("accuracy", "success") and tested > 0
     return max(line.error or 0.0, math.sqrt(chance * (1 - chance) / tested) if share else 0.0)
+
+
+def _tested(settings: Mapping[str, Any]) -> int:
+    """Sequences or episodes of a test; 0 where the task does not choose their number."""
+    known = inspect.signature(TASKS[settings["task"]]).parameters if settings["task"] in TASKS else {}
+    for name in ("test_sequences", "test_episodes"):
+        if name in known:
+            return int(settings.get(f"task.{name}", known[name].default))
+    return 0
 
 
 def _against_baseline(line: Line, comparison: Comparison) -> str:
