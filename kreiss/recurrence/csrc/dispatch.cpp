@@ -177,8 +177,9 @@ constexpr int64_t kLine = 64;                        // bytes of a cache line
 
 void multiply(kreiss_product job, int64_t threads) {
   const int64_t size = job.is_double ? 8 : 4, strip = kreiss_strip(chosen.vector_bytes), strips = (job.rows + strip - 1) / strip;
+  if (!job.rows || !job.columns) return;  // nothing has an address then
   if (!job.depth && !job.add) std::memset(job.out, 0, (size_t)(job.rows * job.columns * size));
-  if (!job.depth || !job.rows) return;
+  if (!job.depth) return;
   threads = within(within(threads, 1 + job.rows * job.columns * job.depth / kThreadsWorth), strips);
   const int64_t depth = KREISS_BLOCK / (panel_width(job.is_double) * size), most = (strips + threads - 1) / threads;
   job.room_bytes = (most * strip * depth * size + KREISS_BLOCK + kLine - 1) / kLine * kLine;
