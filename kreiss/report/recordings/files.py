@@ -96,6 +96,8 @@ def strip(recording: Recording) -> bytes:
     count = len(recording.actions)
     chosen = np.unique(np.linspace(0, count - 1, COLUMNS).round().astype(int))
     attends = recording.attention is not None
+    most = 0.0 if recording.attention is None else float(recording.attention[chosen].max())
+    top = min(1.0, np.ceil(10 * most) / 10) or 1.0  # of all panels, so that small weights are seen and can be compared
     height, width = recording.pictures[0].shape[:2]
     inches = min(max(1.5, 0.75 * width / height), 2.4)  # of a column
     size = (inches * len(chosen), inches * height / width + 1.3 * attends + 2.2)
@@ -111,7 +113,7 @@ def strip(recording: Recording) -> bytes:
                 below = axes[1, column]
                 wide = max(1.0, count / 50)  # a bar that can be seen
                 below.bar(np.arange(count), recording.attention[step], width=wide, color=COLOURS[0])
-                below.set(xlim=(-wide, count - 0.5), ylim=(0, 1), yticks=[0, 1] if column == 0 else [])
+                below.set(xlim=(-wide, count - 0.5), ylim=(0, top), yticks=[0, top] if column == 0 else [])
                 below.tick_params(labelsize=7)
         if attends:
             axes[1, 0].set_ylabel("attention", fontsize=8)
@@ -126,8 +128,9 @@ def strip(recording: Recording) -> bytes:
 
 def _expected(recording: Recording, axes: Any, chosen: Array) -> None:
     """Value and reward at every step; those that are shown above are marked."""
-    axes.plot(recording.values, color=COLOURS[0], label="value")
-    axes.plot(recording.rewards, color=COLOURS[1], label="reward")
+    mark = "o" if len(recording.values) == 1 else None  # a line of one step would not be seen
+    axes.plot(recording.values, marker=mark, color=COLOURS[0], label="value")
+    axes.plot(recording.rewards, marker=mark, color=COLOURS[1], label="reward")
     for step in chosen:
         axes.axvline(step, color=GREY, linewidth=0.5)
     axes.set(xlabel="step")
