@@ -78,7 +78,7 @@ def test_a_recurrent_network_over_objects_is_analysed_like_any_other(tmp_path):
 def test_examples_are_drawn_in_the_terminal_and_into_a_file(tmp_path, does):
     code, shown, _ = does("show", "samedifferent", "--task.held_out", "98")
     assert code == 0
-    assert "--task.held_out  m, glyphs that are not shown in training" in shown
+    assert "--task.held_out = 0  m, glyphs that are not shown in training" in shown
     assert "answer 0 of 0 to 1" in shown
     assert "█" in shown
     assert does("show", "dist3", "--out", tmp_path / "dist3.png")[0] == 0
