@@ -104,7 +104,7 @@ def demo(
 def bench(
     *,
     quick: Flag = False,
-    work: list[Literal["copy", "psMNIST", "PTB", "streaming"]] | None = None,
+    work: list[Literal["copy", "psMNIST", "PTB", "streaming", "memory"]] | None = None,
     json: Path | None = None,
     plot: Path | None = None,
 ) -> int:
@@ -118,7 +118,7 @@ def bench(
     quick
         Fewer rounds and shorter sequences, under a minute.
     work
-        Workloads to run; all four by default.
+        Workloads to run; all by default.
     json
         Write all numbers to this file.
     plot

@@ -7,7 +7,7 @@ import json
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
@@ -245,6 +245,11 @@ def test_runs_on_one_processor_stand_in_one_cell(script, screen):
     ratio = f"{measured['works']['tiny']['ratios']['layer / nn.LSTM']['ratio']:.3f}"
     assert "| time of ours by theirs | A | B |" in page
     assert f"| tiny: layer / nn.LSTM | {ratio}, 0.125 | {ratio} |" in page
+
+
+def test_every_work_can_be_asked_for():
+    (choices,) = get_args(get_args(get_type_hints(cli.bench, include_extras=False)["work"])[0])
+    assert get_args(choices) == tuple(work.name for work in WORKS)
 
 
 def test_the_works_are_those_of_the_papers():
