@@ -145,6 +145,8 @@ class Environments(ABC):
         lost = np.zeros(self.count, bool)
         for actions in kept["actions"].T:
             (which,) = np.nonzero((actions >= 0) & ~lost)
+            if not len(which):
+                break
             for index in which:
                 self.taken[index].append(int(actions[index]))
             try:
