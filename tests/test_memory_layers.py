@@ -66,7 +66,7 @@ class Naive:
         short, relevant: ν and ρ; ν None attends to all.
         rule: the name of the screening rule.
         row: place in the batch, for the random rule.
-        fixed: what an earlier pass kept after every step, and the scores then: choices are taken from there.
+        fixed: an earlier pass: its choices and the states it scored are taken.
     """
 
     def __init__(self, weights, *, short, relevant, rule, nonlinearity, lstm, mixing=0.5, row=0, fixed=None):
@@ -79,7 +79,7 @@ class Naive:
     def run(self, x: np.ndarray) -> np.ndarray:
         n = self.w["v"].size
         h, c, query = np.zeros(n), np.zeros(n), np.zeros(n)
-        past: list[np.ndarray] = []  # all states; S and R are lists of steps
+        past = self.past = []  # all states; S and R are lists of steps
         beta: list[float] = []
         surprise: list[float] = []
         self.R: list[tuple[int, float]] = []
@@ -109,7 +109,7 @@ class Naive:
             return np.zeros(0)
         e = np.array([self.w["v"] @ np.tanh(self.w["Va"] @ query + self.w["Ua"] @ m) for m in states])
         if self.rule == "learned" and self.fixed is not None:  # straight-through: the score of R, minus its value
-            for k, ((step, _), (_, value)) in enumerate(zip(self.R, self.fixed[t], strict=True)):
+            for k, ((step, _), (_, value)) in enumerate(zip(self.R, self.fixed.kept[t], strict=True)):
                 e[k] += self.scores[step] - value
         e = np.exp(e - e.max())
         return e / e.sum()
@@ -123,17 +123,18 @@ class Naive:
         return sigmoid(o) * np.tanh(c), c, None
 
     def screen(self, i, past, beta, surprise, t):
+        scored = (past if self.fixed is None else self.fixed.past)[i]  # the gradient of a learned score is that of w
         score = {
             "relevance": lambda: beta[i],
             "oldest": lambda: -float(i),
             "none": lambda: -np.inf,
             "random": lambda: hashed(i, self.row),
             "surprise": lambda: surprise[i],
-            "learned": lambda: float(self.w["w"] @ past[i]),
+            "learned": lambda: float(self.w["w"] @ scored),
         }[self.rule]()
         self.scores = {**getattr(self, "scores", {}), i: score}
         if self.fixed is not None:  # the same choices as before
-            self.R = self.fixed[t + 1] if t + 1 < len(self.fixed) else self.R
+            self.R = self.fixed.kept[t + 1] if t + 1 < len(self.fixed.kept) else self.R
         elif len(self.R) < self.relevant:
             self.R = [*self.R, (i, score)] if score != -np.inf else self.R
         else:
@@ -209,7 +210,7 @@ def test_gradients_are_differences_with_the_choices_held(name, rule):
             "v": "attention_score", **({"w": "screening"} if rule == "learned" else {})}  # fmt: skip
 
     def value(weights: dict[str, np.ndarray]) -> float:
-        return float((naive(layer, weights=weights, fixed=base.kept).run(x[:, 0].numpy()) * weighting.numpy()).sum())
+        return float((naive(layer, weights=weights, fixed=base).run(x[:, 0].numpy()) * weighting.numpy()).sum())
 
     for key, parameter in keys.items():
         found, step = getattr(layer, f"{parameter}_l0").grad.numpy().ravel(), 1e-6

@@ -83,7 +83,8 @@ class Learned(Screening):
     """w·h_i with a trained w, `screening_l{k}`; after thesis, 7.5.
 
     The choice is hard, its gradient straight-through: the score of every kept state is added to its attention logit
-    with value 0, so that w grows along states that should have been attended to more.
+    with value 0, so that w grows along states that should have been attended to more. The gradient reaches w alone:
+    through the states, of which no output depends on the score, it would grow from one read to the next.
     """
 
     code = 4

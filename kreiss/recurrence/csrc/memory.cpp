@@ -485,8 +485,6 @@ template <class T> void enter_step(Undo<T>& row, int64_t t, T* dc, T* in) {
     return;
   }
   T *dh = row.of(p.grad_states, key), *inner = p.lstm ? row.gates(t) : dh, *next = in + p.gates * n;
-  if (p.grad_scores)
-    add_scaled<T>(dh, ((const T*)p.grad_scores)[row.r * (p.past + p.steps) + key], (const T*)p.gate, n);
   through_cell<T>(p, t, row.at.row, dh, inner, dc);
   std::memcpy(in, inner, (size_t)(p.gates * n) * sizeof(T));
   if (t + 1 < length)

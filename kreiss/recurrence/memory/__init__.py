@@ -167,7 +167,7 @@ class _Lasting:
         """Scores of a learned rule with the graph of w·h; those of earlier members with their own."""
         assert weights.gate is not None
         earlier = torch.zeros_like(members, dtype=torch.bool)
-        graph = relevant @ weights.gate
+        graph = relevant.detach() @ weights.gate
         if not self.fresh:
             earlier = (members >= 0) & (members < members.shape[1])
             graph = torch.where(earlier, self.state.scores, graph)

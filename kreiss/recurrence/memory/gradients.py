@@ -129,11 +129,9 @@ class Gradients:
 
     def _sum_gate(self, scores: Tensor, row: int) -> None:
         """The gradient of w, from those of the scores w·h of states that were screened in this pass."""
-        past, gate = self.past, self.memory.weights.gate
-        assert gate is not None
+        past = self.past
         self.gate += scores[past:] @ self.states[:, row]
         if past:
             relevant = self.memory.slots[1]  # members before the pass came with their scores
             self.gate += scores[relevant:past] @ self.memory.stored_before(slice(row, row + 1))[0, relevant:]
-            self.before[row, relevant:] += scores[relevant:past, None] * gate
             self.scores[row] = scores[:past]

@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
     reads: Tensor  # β(i) (B,), the sum of the attention it received in its ν reads
     surprise: Tensor  # (B,), the squared distance of h_i from what the network expected
     step: Tensor  # i (B,), counted from the start of the sequence
-    gate: Tensor | None  # w·h_i (B,), for a rule with weights
+    gate: Tensor | None  # w·h_i (B,), for a rule with weights; its gradient reaches w alone
 
 
 class Rule(Protocol):

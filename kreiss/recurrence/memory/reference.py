@@ -191,7 +191,7 @@ def _screen(state: Any, carry: Carry, weights: Weights, kind: Kind) -> tuple[Any
         return state._replace(**empty), carry.relevant.clone()
     oldest = _slots(state.short) == (state.steps % state.short.shape[1]).unsqueeze(-1)  # (B, ν), the slot used next
     leaving = _taken(state.short, oldest)
-    gate = None if weights.gate is None else leaving @ weights.gate
+    gate = None if weights.gate is None else leaving.detach() @ weights.gate
     step = state.steps - state.short.shape[1]
     candidate = Candidate(leaving, _taken(state.reads, oldest), _taken(state.surprise, oldest), step, gate)
     score = kind.rule.score(candidate).to(state.scores.dtype)
