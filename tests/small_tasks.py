@@ -56,6 +56,7 @@ SMALL: dict[str, Callable[[Path], Task]] = {
     "copy-fixed": lambda _: Copy(5, sequences=11, valid_sequences=7, test_sequences=9),
     "copy-transfer": lambda _: Copy(5, test_delays="8,13", valid_sequences=7, test_sequences=9),
     "denoise": lambda _: Denoise(5, valid_sequences=7, test_sequences=9),
+    "denoise-mixed": lambda _: Denoise(9, shortest=3, valid_sequences=7, test_sequences=9),
     "denoise-transfer": lambda _: Denoise(5, test_delays="8,13", valid_sequences=7, test_sequences=9),
     "selectivecopy": lambda _: SelectiveCopy(24, tokens=6, vocabulary=8, valid_sequences=7, test_sequences=9),
     "selectivecopy-fixed": lambda _: SelectiveCopy(24, sequences=11, tokens=6, valid_sequences=7, test_sequences=9),

@@ -170,6 +170,7 @@ def test_generated_tasks_have_no_epochs_unless_their_set_is_fixed(name, files):
         "copy-enrnn",
         "copy-transfer",
         "denoise",
+        "denoise-mixed",
         "denoise-transfer",
         "selectivecopy",
         "adding-fresh",
@@ -255,6 +256,28 @@ def test_a_network_is_tested_at_other_delays_under_their_names(made):
     assert task.baseline()["loss@13"] == pytest.approx(10 * math.log(8) / 33)
     apart = metrics(task.at(13), "test", 4)
     assert metrics(task, "test", 4)["loss@13"] == pytest.approx(apart["loss"])
+
+
+@pytest.mark.parametrize("made", [Copy, Denoise])
+def test_training_batches_have_delays_uniform_in_their_logarithm_and_held_out_ones_have_t(made):
+    task = made(800, shortest=50, test_delays=(20,), test_sequences=3, valid_sequences=2)
+    drawn = [len(task.train(update, 1, seed=4).inputs) - 20 for update in range(300)]
+    assert min(drawn) >= 50
+    assert max(drawn) <= 800
+    # four doublings from 50 to 800: as many batches in each
+    counts, _ = np.histogram(drawn, [50, 100, 200, 400, 801])
+    assert all(abs(count - 75) < 4 * math.sqrt(300 * 0.25 * 0.75) for count in counts)
+    for update in (0, 7):  # a batch is that of the task at its delay
+        batch = task.train(update, 2, seed=4)
+        assert same(batch, made(len(batch.inputs) - 20).train(update, 2, seed=4))
+    assert [len(piece.inputs) for split in ("valid", "test") for piece in task.held_out(split, 9)] == [820, 820, 40]
+
+
+def test_delays_of_training_batches_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match=r"^`shortest` must be at most the delay; got shortest=6 and delay=5\. "):
+        Copy(5, shortest=6)
+    with pytest.raises(InputError, match=r"^`shortest` must be 0 with a fixed training set.*; got shortest=2 and seq"):
+        Denoise(5, shortest=2, sequences=10)
 
 
 @pytest.mark.parametrize("value", ["200,400", "200, 400,", (200, 400), [200, 400]], ids=repr)

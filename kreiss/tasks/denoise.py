@@ -31,6 +31,7 @@ class Denoise(Recall):
     Args:
         delay: T.
         test_delays: other delays to test at, as "200,400" or (200, 400).
+        shortest: training batches have delays between this and T, uniform in the logarithm; 0 trains at T alone.
         sequences: size of a fixed training set; 0 draws fresh sequences at every update.
         valid_sequences: size of the validation set.
         test_sequences: size of the test set, for each delay.
@@ -51,6 +52,7 @@ class Denoise(Recall):
         delay: int = 100,
         *,
         test_delays: str | int | tuple[int, ...] | list[int] = "",
+        shortest: int = 0,
         sequences: int = 0,
         valid_sequences: int = 500,
         test_sequences: int = 1000,
@@ -58,6 +60,7 @@ class Denoise(Recall):
         super().__init__(
             delay,
             test_delays,
+            shortest,
             sequences=sequences,
             valid_sequences=valid_sequences,
             test_sequences=test_sequences,

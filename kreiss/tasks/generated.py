@@ -16,7 +16,7 @@ from kreiss.tasks.base import Batch, Task
 Drawn = tuple[NDArray[Any], ...]
 
 # purposes of random numbers; no two share a stream
-FRESH, FIXED, VALID, TEST, ORDER, ACTIONS = range(6)
+FRESH, FIXED, VALID, TEST, ORDER, ACTIONS, DELAYS = range(7)
 
 
 def stream(purpose: int, *key: int) -> np.random.Generator:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kreiss.errors import InputError, check_size
 from kreiss.tasks.base import Batch, Totals
-from kreiss.tasks.generated import Generated
+from kreiss.tasks.generated import DELAYS, Generated, stream
 from kreiss.tasks.losses import classified, cross_entropy, surprise
 
 SYMBOLS = 8
@@ -26,9 +26,13 @@ class Recall(Generated):
     Transfer: with `test_delays` the test set holds further parts at other delays, and their metrics are named after
     them, `accuracy@400`.
 
+    With `shortest` every training batch has a delay of its own between that and T, uniform in its logarithm: what a
+    network learns at short delays helps it at long ones, and most batches cost less.
+
     Args:
         delay: T.
         test_delays: other delays to test at, as "200,400" or (200, 400).
+        shortest: delay of the shortest training batches; 0 trains at T alone.
         others: as in `Generated`.
     """
 
@@ -39,6 +43,7 @@ class Recall(Generated):
         self,
         delay: int,
         test_delays: str | int | tuple[int, ...] | list[int],
+        shortest: int,
         *,
         sequences: int,
         valid_sequences: int,
@@ -47,6 +52,16 @@ class Recall(Generated):
         super().__init__(sequences=sequences, valid_sequences=valid_sequences, test_sequences=test_sequences)
         self.delay = check_size("delay", delay)
         self.test_delays = tuple(other for other in delays(test_delays) if other != self.delay)
+        self.shortest = check_size("shortest", shortest, minimum=0)
+        if self.shortest > self.delay:
+            raise InputError(
+                f"`shortest` must be at most the delay; got shortest={shortest} and delay={delay}. Lower it."
+            )
+        if self.shortest and self.sequences:
+            raise InputError(
+                f"`shortest` must be 0 with a fixed training set, whose sequences have one delay; got "
+                f"shortest={shortest} and sequences={sequences}. Leave one out."
+            )
 
     @property
     def steps(self) -> int:
@@ -56,13 +71,23 @@ class Recall(Generated):
     def at(self, delay: int) -> Self:
         """The same task at another delay, to test a network there."""
         other = copy.copy(self)
-        other.delay, other.test_delays = check_size("delay", delay), ()
+        other.delay, other.test_delays, other.shortest = check_size("delay", delay), (), 0
         other._validation = None  # drawn at this delay
         return other
 
     def entries(self, split: Literal["train", "valid", "test"], batch: int) -> int:
         others = [self.at(other).entries(split, batch) for other in self.test_delays] if split == "test" else []
         return max(super().entries(split, batch), *others, 0)
+
+    def train(self, update: int, batch: int, seed: int) -> Batch:
+        if not self.shortest:
+            return super().train(update, batch, seed)
+        return self.at(self._delay(update, seed)).train(update, batch, seed)
+
+    def _delay(self, update: int, seed: int) -> int:
+        """The delay of a training batch, uniform in its logarithm from `shortest` to `delay`."""
+        share = stream(DELAYS, seed, check_size("update", update, minimum=0)).random()
+        return round(self.shortest * (self.delay / self.shortest) ** share)
 
     def held_out(self, split: Literal["valid", "test"], batch: int) -> Iterator[Batch]:
         yield from super().held_out(split, batch)
@@ -77,7 +102,7 @@ class Recall(Generated):
         """Cross-entropy over all steps, hits over the last ten; another delay, known by its length, names its own."""
         recalled = classified(output[-LENGTH:], batch.targets[-LENGTH:])
         delay = len(output) - self.extra
-        name = "" if delay == self.delay else f"@{delay}"
+        name = f"@{delay}" if delay in self.test_delays else ""
         return {f"loss{name}": surprise(output, batch.targets), f"accuracy{name}": recalled["accuracy"]}
 
     def baseline(self) -> dict[str, float]:
