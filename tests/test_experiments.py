@@ -162,6 +162,17 @@ def test_runs_of_the_thesis_end_when_they_are_solved_or_after_some_minutes():
     assert experiment("004/table4.1").settings(experiment("004/table4.1").row("lstm"), "laptop")["stop_at"] == 1e-4
 
 
+def test_delays_are_mixed_at_the_scale_that_says_so_alone():
+    made = experiment("004/table4.2")
+    for one in (one for one in made.rows if not one.quoted):
+        settings = made.settings(one, "mixed")
+        assert (settings["task.shortest"], settings["steps"], settings["stop_at"]) == (30, 24_000, 0.995)
+        assert settings["task.delay"] == one.settings["task.delay"]
+        assert "task.shortest" not in {**one.settings, **made.settings(one, "laptop")}
+    free, screened = (made.settings(made.row(name), "mixed") for name in ("relrnn-300", "relrnn-schur-300"))
+    assert {**free, "model.recurrent": "schur", "orthogonal_lr": 1e-4} == screened
+
+
 def test_curves_of_the_thesis_are_of_the_runs_of_its_tables():
     def keys(name, only):
         return {job.key for job in jobs_of(experiment(name), "laptop", 1, only)}
