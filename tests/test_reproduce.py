@@ -60,15 +60,15 @@ def made(
 
 
 def numbers(record: results.Record) -> results.Record:
-    """Everything but the time that it took."""
-    return {name: value for name, value in record.items() if name != "seconds"}
+    """Everything but the time that it took and how often it was resumed."""
+    return {name: value for name, value in record.items() if name not in ("seconds", "resumed")}
 
 
-def command(folder: Path) -> list[str]:
+def command(folder: Path, *more: str) -> list[str]:
     changes = [word for name, value in LONGER.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return [
         sys.executable, "-m", "kreiss", "reproduce", f"{NAME}/rnn", "--scale", "smoke", "--seeds", "1", *changes,
-        "--results", str(folder / "results"), "--runs", str(folder / "runs"),
+        "--results", str(folder / "results"), "--runs", str(folder / "runs"), *more,
     ]  # fmt: skip
 
 
@@ -109,9 +109,23 @@ def test_killed_it_ends_with_the_numbers_of_an_uninterrupted_run(kills, tmp_path
     assert "1 runs, 0 done, 1 to make" in done.stdout
     assert (folder / "metrics.jsonl").read_text().count("resumed") == len(kills)
     found = results.read(results.file_of(killed / "results", NAME))
+    assert [record["resumed"] for record in found.values()] == [len(kills)]
     assert {key: numbers(record) for key, record in found.items()} == {
         key: numbers(record) for key, record in expected.items()
     }
+
+
+def test_a_run_has_the_threads_that_were_asked_for_and_its_record_says_so(tmp_path):
+    done = subprocess.run(command(tmp_path, "--threads", "2"), env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (record,) = results.read(results.file_of(tmp_path / "results", NAME)).values()
+    assert record["threads"] == 2
+    assert "resumed" not in record
+    done = subprocess.run(
+        command(tmp_path, "--threads", "2", "--ray", "local"), env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: `threads` must be 1 on a Ray cluster, which gives each run one processor")
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 240) -> None:

@@ -28,6 +28,7 @@ def reproduce(
     only: list[str] | None = None,
     seeds: Positive | None = None,
     jobs: Positive = 1,
+    threads: Positive = 1,
     ray: RareText = None,
     again: Flag = False,
     trust: Trust = None,
@@ -53,9 +54,11 @@ def reproduce(
     seeds
         Runs per row; default 3, at scale paper as many as in the paper.
     jobs
-        Runs at a time, each in a process with one thread.
+        Runs at a time, each in a process of its own.
+    threads
+        Threads of each run. Many small runs are faster with one; a single large one is not.
     ray
-        Address of a Ray cluster to run on ("local" starts one here; extra `ray`).
+        Address of a Ray cluster to run on ("local" starts one here; extra `ray`), with one thread for each run.
     again
         Rerun runs that diverged.
     trust
@@ -81,7 +84,11 @@ def reproduce(
             f"`kreiss reproduce` takes one experiment; got {named[0]!r} too. Write settings as --name value."
         )
     may_import(trust, changes)
-    place: Place = Here(jobs) if ray is None else OnRay(ray)
+    if ray is not None and threads > 1:
+        raise InputError(
+            f"`threads` must be 1 on a Ray cluster, which gives each run one processor; got {threads}. Leave it out."
+        )
+    place: Place = Here(jobs, threads) if ray is None else OnRay(ray)
     count = seeds or (experiment.seeds if scale == "paper" else 3)
     all_of(
         experiment, scale, place,

@@ -1,4 +1,4 @@
-"""Where runs are executed: on this machine or a Ray cluster, each in a process with one thread."""
+"""Where runs are executed: on this machine or a Ray cluster, each in a process of its own, by default of one thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kreiss.training.config import written
 from kreiss.training.registering import classes_of, take_over
 
 LOOK = 1.0  # seconds between looks at active runs
-SINGLE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 MISHAPS = (OSError, ValueError, RuntimeError, MemoryError)  # that leave a run unfinished; divergence does not
 
 Made = Generator[tuple[Job, Record | RunError], None, None]
@@ -39,9 +39,10 @@ class Place(Protocol):
         """
 
 
-def environment() -> dict[str, str]:
-    """Of a process with one thread, which imports modules from where this one does."""
-    return {**os.environ, **dict.fromkeys(SINGLE, "1"), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+def environment(threads: int = 1) -> dict[str, str]:
+    """Of a process with so many threads, which imports modules from where this one does."""
+    limits = dict.fromkeys(THREADS, str(threads))
+    return {**os.environ, **limits, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def unfinished(why: object) -> RunError:
@@ -70,10 +71,12 @@ class Here:
 
     Args:
         count: how many at a time.
+        threads: of each.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, threads: int = 1) -> None:
         self.count = count
+        self.threads = threads
         self.processes: set[subprocess.Popen[bytes]] = set()
         self.ending = threading.Event()
 
@@ -113,7 +116,7 @@ class Here:
     def _ran(self, command: list[str]) -> tuple[int, str]:
         """Exit code and standard error of a process; it sees by its standard input that this one is gone."""
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(self.threads),
             start_new_session=True,  # Ctrl-C reaches this process alone, which stops the others
         ) as process:  # fmt: skip
             assert process.stderr is not None

@@ -28,7 +28,7 @@ from kreiss.training import fitting
 from kreiss.training.checkpoint import LAST
 from kreiss.training.config import dotted, read_settings, resolved
 from kreiss.training.planning import make_network, make_task
-from kreiss.training.record import read_records, read_status, remove, settings_of
+from kreiss.training.record import METRICS, checked, read_status, remove, settings_of
 from kreiss.training.registering import take_over
 
 ENDED = ("finished", "failed")
@@ -66,13 +66,18 @@ def _work(folder: Path, config: Config) -> str:
 
 def record_of(folder: Path) -> Record:
     """The result of a run that finished or diverged, small enough to keep; needs none of its classes."""
-    records, status, facts = read_records(folder), read_status(folder), facts_of(folder)
+    journal, status, facts = checked(folder, METRICS), read_status(folder), facts_of(folder)
+    records = journal.records
     curve = [_numbers(record) for record in records if record.get("split") == "valid"]
     tested = [record for record in records if record.get("split") == "test"]
     result: dict[str, Any] = {
         "state": status["state"], **{name: facts[name] for name in ("parameters", "baseline") if name in facts},
         "updates": status["update"], "seconds": records[-1]["seconds"] if records else 0.0, "torch": facts["torch"],
     }  # fmt: skip
+    if facts.get("threads", 1) > 1:
+        result["threads"] = facts["threads"]
+    if journal.resumed:
+        result["resumed"] = journal.resumed
     if status.get("cause") == "solved":
         result["solved"] = status["update"]
     if status["message"]:
@@ -115,9 +120,9 @@ def end_with_the_parent() -> None:
 
 
 def main() -> None:
-    """One run, one thread."""
+    """One run, in as many threads as the environment says."""
     threading.Thread(target=end_with_the_parent, daemon=True).start()
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     folder, settings = Path(sys.argv[1]), Path(sys.argv[2])
     try:
         take_over(json.loads(sys.argv[3]) if sys.argv[3:] else {})

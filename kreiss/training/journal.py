@@ -116,10 +116,12 @@ class Found:
     Attributes:
         records: as if the run had never been interrupted.
         damage: one clause for each damaged place.
+        resumed: how often the run was resumed.
     """
 
     records: list[Record] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
+    resumed: int = 0
 
 
 def read_journal(path: Path, run: str | None = ANY) -> Found:
@@ -167,8 +169,9 @@ def _apply(journal: Found, event: Record, number: int, own: bool) -> None:
     if not own:
         journal.damage.append(f"line {number} begins the records of another run")
     elif event["event"] == "started":
-        journal.records, journal.damage = [], []
+        journal.records, journal.damage, journal.resumed = [], [], 0
     elif isinstance(event.get("update"), int):
+        journal.resumed += 1
         journal.records = before(journal.records, event["update"])
         if "records" not in event:  # of an earlier version
             return
