@@ -239,6 +239,13 @@ def test_a_table_of_one_network_has_every_recorded_row_once():
     ]
 
 
+def test_rows_of_one_network_that_are_called_the_same_say_what_they_compare():
+    known = runs_of(TABLE, "exprnn-150", "laptop", [2.5], "bpc")
+    known |= runs_of(TABLE, "exprnn-150-parameters", "laptop", [2.4], "bpc")
+    shown = [line.split(" | ")[1] for line in of_models(("exprnn",), known).splitlines()[2:]]
+    assert shown == ["expRNN, 150 steps, equal units", "expRNN, 150 steps, equal parameters"]
+
+
 def test_a_table_of_a_network_that_does_not_exist_is_an_error():
     with pytest.raises(InputError, match=r"unknown model 'nnrn'\. Did you mean 'nnrnn'\?"):
         of_models(("nnrn",), {})

@@ -107,11 +107,18 @@ def _recorded(models: Sequence[str], known: dict[str, Record]) -> Iterator[tuple
                     yield comparison, line
 
 
+def _distinct(line: Line, comparison: Comparison) -> str:
+    """The label of a row, with its comparison if others of the experiment have the same label."""
+    name = label(line, comparison)
+    alike = [other for other in comparison.lines if label(other, comparison) == name]
+    return name if len(alike) == 1 else f"{name}, {', '.join(line.row.columns)}"
+
+
 def _row(comparison: Comparison, line: Line) -> list[str]:
     entry = comparison.made
     return [
         f"{entry.name}, {comparison.scale}",
-        label(line, comparison),
+        _distinct(line, comparison),
         parameters(line),
         f"{entry.metric}, {entry.split}",
         number(line.mean, line.error) + failures(line),
