@@ -48,7 +48,7 @@ def run_lstm(
         out, c = LSTMRecurrence.apply(u, v, h0, c0, None if cut is None else cut.cpu())
     else:
         out, c = states(u, v, h0, c0, cut, lengths)
-    return out, (out[-1], c)
+    return out, (out[-1].clone(), c)  # changing the outputs in place must not change the state
 
 
 def takes(*tensors: Tensor) -> bool:

@@ -133,9 +133,10 @@ class _Lasting:
         return self.out[-1].clone() if self.lengths is None else self.out[self.lengths - 1, self.rows]
 
     def full(self) -> dict[str, Tensor]:
-        """All states and their steps; without earlier ones a view of the outputs, which saves a copy of them."""
+        """All states and their steps."""
         steps = torch.arange(len(self.out)) + self.state.steps[:, None]
-        new, memory = steps, self.out.transpose(0, 1)
+        # a copy: outputs are often changed in place
+        new, memory = steps, self.out.transpose(0, 1).clone(memory_format=torch.contiguous_format)
         if self.lengths is not None:
             there = steps < self.steps[:, None]
             new, memory = torch.where(there, steps, -1), torch.where(there[..., None], memory, 0.0)

@@ -66,7 +66,7 @@ def _run_fast(
     out, read, c, memory = SparseRecurrence.apply(u, matrix, score, state.h, state.c, state.memory, seen, schedule)
     new = torch.arange(seen // schedule.every + 1, (seen + len(u)) // schedule.every + 1, device=u.device)
     times = torch.cat([state.times, (new * schedule.every).expand(len(state.times), -1)], 1)
-    return out, read, SparseState(out[-1], c, memory, times, state.steps + len(u)), None
+    return out, read, SparseState(out[-1].clone(), c, memory, times, state.steps + len(u)), None
 
 
 # ---------------------------------------------------------------- with a hand-written backward pass
