@@ -241,6 +241,20 @@ def test_a_recurrent_layer_refuses_images_with_a_sentence():
         kreiss.fit("nnrnn", "images", steps=1, show="quiet")
 
 
+@pytest.mark.parametrize("answers", ["every", "last"])
+def test_a_recurrent_network_refuses_lengths_that_no_sequence_has(answers):
+    network, x = kreiss.RecurrentNetwork(kreiss.RNN(3, 8), 2, answers=answers), torch.randn(20, 4, 3)
+    for lengths in ([20, 0, 3, 4], [20, -3, 3, 4], [20, 21, 3, 4]):
+        with pytest.raises(InputError, match=r"^`lengths` must be from 1 to the 20 steps of the inputs; got "):
+            network(x, None, torch.tensor(lengths))
+    with pytest.raises(
+        InputError, match=r"^`lengths` must have a number for each of the 4 sequences; got shape \(2,\)"
+    ):
+        network(x, None, torch.tensor([3, 4]))
+    whole, _ = network(x, None, torch.full((4,), 20))
+    torch.testing.assert_close(whole, network(x)[0])
+
+
 @pytest.mark.usefixtures("_bag")
 def test_a_network_of_other_sizes_than_its_tensors_is_not_built(tmp_path):
     path = tmp_path / "bag.safetensors"

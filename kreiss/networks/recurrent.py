@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from kreiss import own
+from kreiss import derivatives, own
 from kreiss.contracts import Network, Sizes
 from kreiss.errors import InputError, check_name, check_size, check_tensor
 from kreiss.layers import RecurrentLayer
@@ -172,9 +172,11 @@ class RecurrentNetwork(Network):
         Args:
             inputs: (T, B, features), or integers (T, B).
             state: what an earlier call returned; zero by default.
-            lengths: valid steps of each sequence (B,); all by default.
+            lengths: valid steps of each sequence (B,), at least one; all by default. The state is that after all T.
         """
-        hidden, state = self._hidden(self.enter(inputs), state, lengths)
+        entering = self.enter(inputs)
+        check_lengths(lengths, entering)
+        hidden, state = self._hidden(entering, state, lengths)
         return self.read(hidden, lengths), state
 
     def read(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -241,6 +243,23 @@ class RecurrentNetwork(Network):
         if hasattr(self.layer, "freeze"):  # torch's layers have none, and nothing to compute
             frozen.layer = self.layer.freeze()
         return frozen
+
+
+def check_lengths(lengths: Tensor | None, inputs: Tensor) -> None:
+    """Raise unless every sequence has from one to all of its steps."""
+    if lengths is None or torch.compiler.is_compiling() or not derivatives.ordinary() or inputs.is_meta:
+        return
+    steps, batch = inputs.shape[:2]
+    if lengths.shape != (batch,):
+        raise InputError(
+            f"`lengths` must have a number for each of the {batch} sequences; got shape {tuple(lengths.shape)}. "
+            "Pass a tensor of shape (B,)."
+        )
+    if batch and (int(lengths.min()) < 1 or int(lengths.max()) > steps):
+        raise InputError(
+            f"`lengths` must be from 1 to the {steps} steps of the inputs; got {int(lengths.min())} to "
+            f"{int(lengths.max())}. Leave out sequences without steps."
+        )
 
 
 def _layer(settings: RecurrentSettings, inputs: int, **options: Any) -> nn.Module:
