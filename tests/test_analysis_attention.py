@@ -21,6 +21,7 @@ from kreiss.errors import InputError
 from kreiss.memory import AttentionRecord
 from kreiss.networks import RecurrentNetwork
 from kreiss.recurrence.memory import empty_state, reference
+from kreiss.report import plots
 from kreiss.report.analyses import described, of_network
 from kreiss.report.attention_findings import symbol_names
 from kreiss.report.figures import FIGURES
@@ -338,6 +339,17 @@ def test_with_screening_memory_grows_linearly_with_the_length():
     assert full.exponent > 0.8  # how much more depends on the path that runs it
     with pytest.raises(InputError, match="increasing"):
         memory_by_length(kreiss.MemRNN(3, 8), (120, 60))
+    with pytest.raises(InputError, match=r"increasing numbers; got \[5\]"):
+        memory_by_length(kreiss.MemRNN(3, 8), 5)
+    with pytest.raises(InputError, match=r"^`layer` must be .* with time first; got batch_first=True\."):
+        memory_by_length(kreiss.MemRNN(3, 8, batch_first=True), (60, 120))
+    with pytest.raises(InputError, match=r"^`layer` must be .* with time first; got RecurrentNetwork\."):
+        memory_by_length(kreiss.RecurrentNetwork(kreiss.MemRNN(3, 8), 2), (60, 120))
+
+
+def test_gradients_of_a_network_with_memory_start_from_an_empty_one():
+    with pytest.raises(InputError, match=r"^`state` must be left out for a network with memory"):
+        analysis.gradient_flow(kreiss.MemRNN(3, 8), torch.randn(5, 4, 3), lambda y: y.sum(), state=torch.ones(4, 8))
 
 
 @pytest.mark.slow
@@ -359,6 +371,23 @@ def denoising(layer: nn.Module) -> tuple[nn.Module, Drive]:
         return task.loss(network.read(hidden), batch) * 2
 
     return network, Drive(batch.inputs, "sequences of denoise", loss, batch.inputs)
+
+
+def test_weights_with_signs_are_drawn_by_their_size():
+    torch.manual_seed(0)
+    record = kreiss.SAB(3, 5, attend_every=2, top=10).attention(torch.randn(9, 1, 3))
+    assert (record.dense(0) < 0).any()
+    axes = plots.attention_map(record)
+    shown = np.ma.filled(axes.images[0].get_array(), np.nan)
+    np.testing.assert_array_equal(np.nan_to_num(shown), record.dense(0).abs().numpy())
+    assert np.isnan(shown).any()
+    assert axes.figure.axes[1].get_ylabel() == "size of the weight"
+
+
+def test_attention_of_stacked_layers_is_that_of_the_last_and_says_so():
+    layer = kreiss.RelRNN(3, 6, 2, short=4, relevant=3)
+    sentence = next(of_network(layer, "attention")).sentence
+    assert sentence.startswith("In the last of 2 layers, under random input, a step reads")
 
 
 @pytest.mark.parametrize("kind", [kreiss.MemRNN, kreiss.MemLSTM, kreiss.RelRNN, kreiss.RelLSTM])

@@ -298,6 +298,104 @@ def test_attention_of_the_second_half_is_that_of_the_whole(name):
     assert torch.equal(second.start, torch.tensor([7, 7]))
 
 
+# ---------------------------------------------------------------- what cannot be is refused
+
+
+@pytest.mark.parametrize("make", [*LAYERS.values(), kreiss.SAB, kreiss.HDetach, kreiss.LSTM, kreiss.RNN])
+def test_outputs_that_are_changed_in_place_leave_the_state_alone(make):
+    torch.manual_seed(0)
+    layer, x, y = make(3, 8), torch.randn(20, 4, 3), torch.randn(5, 4, 3)
+    for context in (torch.enable_grad, torch.no_grad):
+        with context():
+            expected, (out, state) = layer(y, layer(x)[1])[0], layer(x)
+            out.zero_()
+            assert torch.equal(layer(y, state)[0], expected)
+
+
+@pytest.mark.parametrize("make", [*LAYERS.values(), kreiss.SAB])
+def test_a_state_that_holds_more_than_it_can_have_seen_is_refused(make):
+    layer, x = make(3, 8), torch.randn(40, 4, 3)
+    _, state = layer(x)
+    none = type(state)(*(torch.zeros_like(part) for part in state))
+    one = type(state)(*(torch.cat([part[:, :3], zero[:, 3:]], 1) for part, zero in zip(state, none, strict=True)))
+    for wrong in (none, one, state._replace(steps=-7 - state.steps)):
+        with pytest.raises(InputError, match=r"^`hx` must hold no more states than the steps it has seen allow; got "):
+            layer(x, wrong)
+    layer(x, layer.cleared(state))
+    layer(x, layer.init_state(4))
+
+
+def test_a_rule_that_was_taken_away_or_has_no_weights_is_refused():
+    layer, x = kreiss.RelRNN(3, 8, short=2, relevant=2), torch.randn(9, 4, 3)
+    for rule, got in ((None, "None"), (RULES["learned"](), "Learned, which has weights that are not there")):
+        layer.rule = rule
+        with pytest.raises(InputError, match=f"^`rule` must be a screening rule that the layer .*; got {got}"):
+            layer(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "needed"),
+    [
+        (lambda: kreiss.RelRNN(1, 64, short=10_000), "the memory of RelRNN, 10010 states of each sequence"),
+        (lambda: kreiss.MemLSTM(1, 64), "the memory of MemLSTM, 3000 states of each sequence in a batch of 4"),
+        (lambda: kreiss.SAB(1, 64, attend_every=1), "the memory of SAB, 3001 states of each sequence"),
+    ],
+    ids=["relrnn", "memlstm", "sab"],
+)
+def test_a_memory_that_does_not_fit_says_how_much_it_would_take(make, needed, monkeypatch):
+    layer = make()
+    monkeypatch.setattr("kreiss.errors.machine_memory", lambda: 2**20)
+    with pytest.raises(InputError, match=f"^{needed}.* must fit in memory, 1.05 MB .*; got sizes that take at least"):
+        layer(torch.zeros(3000, 4, 1))
+
+
+def test_a_record_of_attention_that_does_not_fit_says_how_much_it_would_take(monkeypatch):
+    monkeypatch.setattr("kreiss.errors.machine_memory", lambda: 2**20)
+    with pytest.raises(InputError, match=r"^what 900 steps of a batch of 9 read from 900 states must fit in memory"):
+        kreiss.MemRNN(1, 4).attention(torch.zeros(900, 9, 1))
+
+
+def test_mistakes_in_a_rule_of_ones_own_are_said():
+    class Wide(kreiss.memory.Screening):
+        def score(self, candidate: Any) -> Any:
+            return candidate.state.norm(dim=-1, keepdim=True)
+
+    class Gated(kreiss.memory.Screening):
+        def score(self, candidate: Any) -> Any:
+            return candidate.gate
+
+    class Unfinished(kreiss.memory.Screening):
+        pass
+
+    x = torch.randn(9, 4, 3)
+    with pytest.raises(
+        InputError, match=r"^`score` of Wide must return .* each of the 4 sequences; got shape \(4, 1\)"
+    ):
+        kreiss.RelRNN(3, 8, short=2, relevant=2, screening=Wide())(x)
+    with pytest.raises(InputError, match=r"got a NoneType\. .* `candidate.gate` is there for a rule with `learned"):
+        kreiss.RelRNN(3, 8, short=2, relevant=2, screening=Gated())(x)
+    with pytest.raises(TypeError, match="abstract"):
+        Unfinished()
+    with pytest.raises(TypeError, match=r"^`screening` must be .*; got the class Wide\. Make an object of it"):
+        kreiss.RelRNN(3, 8, screening=Wide)
+
+
+def test_options_that_a_layer_does_not_have_are_refused_by_its_own_name():
+    with pytest.raises(TypeError, match=r"^RelLSTM must be given options that it has; got recurrent\."):
+        kreiss.RelLSTM(3, 8, recurrent=kreiss.Schur(8))
+    with pytest.raises(TypeError, match=r"^MemLSTM must be given options that it has; got short\."):
+        kreiss.MemLSTM(3, 8, short=3)
+    for make in (kreiss.RelRNN, kreiss.RelLSTM):
+        with pytest.raises(TypeError, match=r"^`short` must be"):
+            make(3, 8, short=None)
+
+
+def test_a_layer_shows_the_sizes_of_its_memory():
+    shown = repr(kreiss.RelRNN(3, 8, short=3, relevant=2, screening="oldest", recurrent="schur"))
+    assert "short=3, relevant=2, screening=Oldest, recurrent=Schur, mixing=0.5, carry_memory=True" in shown
+    assert "short" not in repr(kreiss.MemRNN(3, 8))
+
+
 # ---------------------------------------------------------------- windows of a long sequence
 
 

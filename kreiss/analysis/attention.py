@@ -88,8 +88,8 @@ def dependency_depth(record: Any, threshold: float | None = None, *, ends: int =
 
     A chain goes from h_i to h_τ if step τ reads h_i with a weight of at least `threshold`, or if i = τ − 1, through the
     recurrence. Each link passes V once, so that gradients along a chain of d links vanish with the d-th power of
-    something. The thesis counts the states between the two ends, which is one less, and leaves open how large a weight
-    must be.
+    something; where a network truncates the recurrence, as `SAB` does, none passes that link. The thesis counts the
+    states between the two ends, which is one less, and leaves open how large a weight must be.
 
     Args:
         record: what `layer.attention(x)` returns.

@@ -76,6 +76,13 @@ def memory_by_length(
 
     Reference: the thesis, 4.7, Fig. 2 centre.
     """
+    if not hasattr(layer, "input_size") or getattr(layer, "batch_first", False):
+        got = "batch_first=True" if hasattr(layer, "input_size") else type(layer).__name__
+        raise InputError(
+            f"`layer` must be a recurrent layer with time first; got {got}. Pass the layer itself, made without "
+            "batch_first."
+        )
+    lengths = [lengths] if isinstance(lengths, int) else lengths
     if len(lengths) < 2 or list(lengths) != sorted(set(lengths)):
         raise InputError(f"`lengths` must be at least two increasing numbers; got {list(lengths)}. Pass (100, 200).")
     for length in lengths:

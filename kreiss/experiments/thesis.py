@@ -51,8 +51,11 @@ NOTES = {
     "memrnn": SHARED.format("RelRNN"),
     "rellstm": SHARED.format("LSTM, and ν = ρ = 10 of RelRNN,"),
     "sab": "The hyperparameters are not printed; Adam at 1e-3, attention every 2 steps, the top 10 and truncation at "
-    "10 are the defaults of its authors' code. The thesis speaks of a memory every 10 steps or so.",
-    "hdetach": "The hyperparameters are not printed; Adam at 1e-3 and p = 0.5 are those of its authors' code.",
+    "10 are the defaults of its authors' code, whose inputs are single numbers (69,898 parameters). The thesis speaks "
+    "of a memory every 10 steps or so.",
+    "lstm": "torch's two biases, 512 numbers more than the thesis' one.",
+    "hdetach": "The hyperparameters are not printed; Adam at 1e-3 and p = 0.5 are those of its authors' code, whose "
+    "inputs are single numbers (68,233 parameters).",
     "orthrnn": "The start of V is not printed; Henaff's rotations are taken.",
     "exprnn": "The start of V is not printed; Henaff's rotations are taken. One rate for all, as printed.",
 }

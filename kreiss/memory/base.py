@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
+from kreiss import derivatives
 from kreiss.errors import InputError, check_memory, check_name, check_size
 from kreiss.layers.contract.base import LayerOptions, RecurrentLayer
 from kreiss.layers.contract.checks import check_tensors_fit, checked_number
@@ -117,6 +118,13 @@ class AttentiveLayer(RecurrentLayer):
     # ------------------------------------------------------------ running
 
     def _kind(self) -> Kind:
+        lacks_weights = self.rule is not None and self.rule.learned and not hasattr(self, "screening_l0")
+        if self.short is not None and (self.rule is None or lacks_weights):
+            got = "None" if self.rule is None else f"{type(self.rule).__name__}, which has weights that are not there"
+            raise InputError(
+                f"`rule` must be a screening rule that the layer was made with; got {got}. Make a layer with "
+                '`screening`, "none" to keep nothing.'
+            )
         return Kind(self.lstm, self.nonlinearity, self.mixing, self.rule)
 
     def _weights(self, suffix: str) -> Weights:
@@ -137,20 +145,32 @@ class AttentiveLayer(RecurrentLayer):
     ) -> tuple[Tensor, State, Any]:
         weight, weights = getattr(self, f"weight_ih_{suffix}"), self._weights(suffix)
         bias = None if weights.threshold is not None else getattr(self, f"bias_{suffix}", None)
+        kind = self._kind()
+        self._check_room(x, weight, state, keep)
         if state is None:
             like = x if x.is_floating_point() else weight
             state = self._empty(like, (x.shape[1],))
-        self._check_room(x, state)
-        return run_memory(x, weight, bias, weights, state, self._kind(), lengths, keep=keep)
+        return run_memory(x, weight, bias, weights, state, kind, lengths, keep=keep)
 
-    def _check_room(self, x: Tensor, state: State) -> None:
-        """Raise if all states of a full memory, with U_a of each, do not fit in memory; that is the least they take."""
-        if self.short is None and not torch.compiler.is_compiling() and not x.is_meta:
-            stored = state.memory.shape[-2] + x.shape[0]  # type: ignore[union-attr]
+    def _check_room(self, x: Tensor, weight: Tensor, state: State | None, keep: bool) -> None:
+        """Raise if the memory, with U_a of each state, does not fit, or what every step read; the least they take."""
+        if torch.compiler.is_compiling() or x.is_meta:
+            return
+        (steps, batch), name, advice = x.shape[:2], type(self).__name__, "Choose smaller sizes"
+        if self.short is None:
+            stored = steps + (0 if state is None else state.memory.shape[-2])  # type: ignore[union-attr]
+            advice += f", or Rel{name[3:]}, which keeps few of them"
+        else:
+            stored = self.short + self.relevant
+        check_memory(
+            f"the memory of {name}, {stored} states of each sequence in a batch of {batch},",
+            2 * stored * batch * self.hidden_size * weight.element_size(), advice,
+        )  # fmt: skip
+        if keep:
             check_memory(
-                f"the memory of {type(self).__name__}, all {stored} states of {x.shape[1]} sequences,",
-                2 * stored * x.shape[1] * self.hidden_size * state.h.element_size(),
-                f"Choose smaller sizes, or Rel{type(self).__name__[3:]}, which keeps few of them",
+                f"what {steps} steps of a batch of {batch} read from {stored} states",
+                steps * batch * stored * (weight.element_size() + torch.int64.itemsize),
+                "Look at fewer sequences or steps",
             )
 
     def _last_state(self, suffix: str, x: Tensor, h0: Any, lengths: Tensor | None, backwards: bool) -> State:
@@ -189,6 +209,15 @@ class AttentiveLayer(RecurrentLayer):
         if self.short is None:
             expected = with_stored(expected, hx.times)
         check_parts(hx._fields, hx, expected, weight.device)
+        check_stored(hx, (hx.steps - (self.short or 0)).clamp(min=0))
+
+    def extra_repr(self) -> str:
+        parts = [super().extra_repr()]
+        if self.short is not None:
+            parts += [f"short={self.short}", f"relevant={self.relevant}", f"screening={type(self.rule).__name__}"]
+        if not isinstance(matrices := self._set("l0"), Free):
+            parts.append(f"recurrent={type(matrices).__name__}")
+        return ", ".join([*parts, f"mixing={self.mixing:g}", f"carry_memory={self.carry_memory}"])
 
     def cleared(self, state: State) -> State:
         """The state with an empty memory: h, and c of an LSTM, stay."""
@@ -251,6 +280,35 @@ class AttentiveLayer(RecurrentLayer):
             [Stay(sequence=0, past=0, entered=3, left=None)]
         """
         return self.attention(input, hx, layer=layer).stays()
+
+
+def check_options(layer: nn.Module, options: LayerOptions) -> None:
+    """Raise for options that the layer does not have; some are of this base class, which would name itself."""
+    unknown = [name for name in options if name not in LayerOptions.__annotations__]
+    if unknown:
+        name = type(layer).__name__
+        raise TypeError(
+            f"{name} must be given options that it has; got {', '.join(unknown)}. help(kreiss.{name}) lists them."
+        )
+
+
+def check_stored(state: Any, most: Tensor) -> None:
+    """Raise if a sequence holds more states than it can, such as one of a state that was filled with zeros.
+
+    Args:
+        state: with `steps` and `times`.
+        most: states that each sequence can hold after its steps.
+    """
+    if not derivatives.ordinary() or torch.compiler.is_compiling() or state.steps.is_meta:
+        return
+    held = (state.times >= 0).sum(-1)
+    wrong = (held > most) | (state.steps < 0)
+    if bool(wrong.any()):
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise InputError(
+            f"`hx` must hold no more states than the steps it has seen allow; got {int(held[place])} after "
+            f"{int(state.steps[place])} steps. Start with init_state, or empty a memory with cleared(state)."
+        )
 
 
 def _expected(leading: tuple[int, ...], dtype: torch.dtype, sizes: tuple[int, bool, int | None, int]) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from kreiss.layers.contract.base import LayerOptions
-from kreiss.memory.base import AttentiveLayer
+from kreiss.memory.base import AttentiveLayer, check_options
 
 
 class MemLSTM(AttentiveLayer):
@@ -45,6 +45,7 @@ class MemLSTM(AttentiveLayer):
         carry_memory: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
+        check_options(self, options)
         super().__init__(
             input_size, hidden_size, num_layers, short=None, relevant=0, mixing=mixing, screening=None,
             nonlinearity="tanh", recurrent="free", init=None, carry_memory=carry_memory, **options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from kreiss.layers.contract.base import LayerOptions
-from kreiss.memory.base import AttentiveLayer
+from kreiss.memory.base import AttentiveLayer, check_options
 from kreiss.sets import Set
 
 
@@ -49,6 +49,7 @@ class MemRNN(AttentiveLayer):
         carry_memory: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
+        check_options(self, options)
         super().__init__(
             input_size, hidden_size, num_layers, short=None, relevant=0, mixing=mixing, screening=None,
             nonlinearity=nonlinearity, recurrent=recurrent, init=init, carry_memory=carry_memory, **options,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from kreiss.errors import check_size
 from kreiss.layers.contract.base import LayerOptions
-from kreiss.memory.base import AttentiveLayer
+from kreiss.memory.base import AttentiveLayer, check_options
 from kreiss.memory.screening import Screening, checked_rule
 
 
@@ -51,8 +52,9 @@ class RelLSTM(AttentiveLayer):
         carry_memory: bool = True,
         **options: Unpack[LayerOptions],
     ) -> None:
+        check_options(self, options)
         super().__init__(
-            input_size, hidden_size, num_layers, short=short, relevant=relevant, mixing=mixing,
+            input_size, hidden_size, num_layers, short=check_size("short", short), relevant=relevant, mixing=mixing,
             screening=checked_rule(screening), nonlinearity="tanh", recurrent="free", init=None,
             carry_memory=carry_memory, **options,
         )  # fmt: skip

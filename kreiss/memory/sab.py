@@ -7,11 +7,12 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from kreiss.errors import InputError, check_size
+from kreiss.errors import InputError, check_memory, check_size
 from kreiss.layers.contract.base import LayerOptions
 from kreiss.layers.contract.checks import check_tensors_fit
 from kreiss.layers.contract.lstm import LSTMLayer
 from kreiss.layers.contract.states import check_parts, with_stored
+from kreiss.memory.base import check_stored
 from kreiss.memory.record import AttentionRecord
 from kreiss.recurrence.memory.sparse import SparseWeights, run_sparse
 from kreiss.recurrence.memory.sparse_reference import Schedule, SparseState, empty_sparse_state
@@ -111,11 +112,23 @@ class SAB(LSTMLayer):
         if state is None:
             like = x if x.is_floating_point() else weight
             state = empty_sparse_state(like, (x.shape[1],), self.hidden_size)
+        self._check_room(x, state)
         score = getattr(self, f"attention_score_{suffix}")
         weights = SparseWeights(weight, self.recurrent_matrix(suffix), self._bias(suffix), score)
         schedule = Schedule(self.attend_every, self.top, self.truncate)
         h, read, last, reads = run_sparse(x, weights, state, schedule, lengths, seen=seen, keep=keep)
         return torch.cat([h, read], -1) if self.read_output else h, last, reads
+
+    def _check_room(self, x: Tensor, state: SparseState) -> None:
+        """Raise if the memory does not fit."""
+        if torch.compiler.is_compiling() or x.is_meta:
+            return
+        stored, batch = state.memory.shape[-2] + x.shape[0] // self.attend_every, x.shape[1]
+        check_memory(
+            f"the memory of SAB, {stored} states of each sequence in a batch of {batch},",
+            stored * batch * self.hidden_size * state.h.element_size(),
+            "Choose smaller sizes, or a larger attend_every",
+        )
 
     # ------------------------------------------------------------ states
 
@@ -139,6 +152,7 @@ class SAB(LSTMLayer):
         like = torch.empty(0, dtype=weight.dtype, device="meta")
         expected = empty_sparse_state(like, self._leading(batch_size), self.hidden_size)
         check_parts(hx._fields, hx, with_stored(expected, hx.times), weight.device)
+        check_stored(hx, hx.steps // self.attend_every + 1)  # the first is the zero vector
 
     def cleared(self, state: SparseState) -> SparseState:
         """The state with the memory of the start, one zero vector: h and c stay."""
@@ -181,6 +195,6 @@ class SAB(LSTMLayer):
         return AttentionRecord.of(reads._replace(times=past), x, 0 if state is None else state.steps[layer], 0)
 
     def extra_repr(self) -> str:
-        names = ("attend_every", "top", "truncate", "read_output")
+        names = ("attend_every", "top", "truncate", "read_output", "carry_memory")
         own = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return super().extra_repr().replace("nonlinearity='tanh'", own)

@@ -19,7 +19,7 @@ Example:
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from kreiss.errors import check_name
 from kreiss.recurrence.memory import Candidate
 
 
-class Screening:
+class Screening(ABC):
     """A rule that scores states as they leave the short-term memory."""
 
     code: int | None = None  # how the compiled kernel calls it
@@ -58,7 +58,10 @@ class Oldest(Screening):
 
 
 class Random(Screening):
-    """A hash of the step and the place in the batch, so ρ states are drawn without replacement. A control."""
+    """A hash of the step and the place in the batch: ρ steps drawn without replacement, the same in every batch.
+
+    A control. The draw is fixed, so that a network resumes exactly and the kernel keeps the same states.
+    """
 
     code = 2
 
@@ -119,5 +122,11 @@ def checked_rule(screening: str | Screening) -> Screening:
     """The rule of that name, or the rule itself."""
     if isinstance(screening, Screening):
         return screening
+    if not isinstance(screening, str):
+        what = f"the class {screening.__name__}" if isinstance(screening, type) else type(screening).__name__
+        raise TypeError(
+            f"`screening` must be the name of a rule or a kreiss.memory.Screening; got {what}. Make an object of it, "
+            f"or choose one of: {', '.join(RULES)}."
+        )
     check_name("screening rule", screening, RULES)
     return RULES[screening]()

@@ -49,7 +49,7 @@ class _Sized:
 
 
 def _attention(layer: Any, x: Tensor, drive: Drive) -> Finding:
-    record = layer.attention(x)
+    record = layer.attention(x, layer=layer.num_layers - 1)
     found, depth = analysis.sparsity(record), analysis.dependency_depth(record)
     names = symbol_names(drive.symbols[:, 0], drive.alphabet) if drive.symbols is not None else None
     numbers = {
@@ -58,11 +58,13 @@ def _attention(layer: Any, x: Tensor, drive: Drive) -> Finding:
         "most_read": _most_read(record), "kept": [tuple(stay) for stay in record.stays() if stay.sequence == 0],
         "share_of_relevant": _share_of_relevant(record),
     }  # fmt: skip
+    which = f"In the last of {layer.num_layers} layers, u" if layer.num_layers > 1 else "U"
     sentence = (
-        f"Under {drive.said}, a step reads at most {counted(found.largest, 'state')} (κ), at most {found.effective} of "
-        f"them with a weight of {percent(found.threshold)} or more. From any of the {len(depth.depth)} states to the "
-        f"end it takes at most {counted(depth.largest, 'link')} (d), each a recurrent step or a read with at least the "
-        f"weight of uniform attention. {_reading(record, names)}{_keeping(record, names)}"
+        f"{which}nder {drive.said}, a step reads at most {counted(found.largest, 'state')} (κ), at most "
+        f"{found.effective} of them with a weight of {percent(found.threshold)} or more. From any of the "
+        f"{len(depth.depth)} states to the end it takes at most {counted(depth.largest, 'link')} (d), each a recurrent "
+        f"step or a read with at least the weight of uniform attention. {_reading(record, names)}"
+        f"{_keeping(record, names)}"
     )
     return Finding("attention", "Attention", sentence, numbers, lambda: attention_figure(record, names))
 

@@ -78,6 +78,11 @@ def gradient_flow(
     with torch.enable_grad():
         if layer is None:
             points, outputs, shown = _run(dynamics(network, **sizes), inputs, state, of)
+        elif state is not None:
+            raise InputError(
+                "`state` must be left out for a network with memory, which starts with an empty one; got a state. "
+                "Put what leads to it in front of `inputs`."
+            )
         else:
             points, outputs = run_attentive(layer, inputs)
             shown = lambda gradient: gradient[-1]  # noqa: E731  (of the last of several layers)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kreiss.recurrence.memory.parts import Candidate, Kind, Weights
+from kreiss.errors import InputError
+from kreiss.recurrence.memory.parts import Candidate, Kind, Rule, Weights
 from kreiss.recurrence.nonlinearity import APPLY
 from kreiss.recurrence.unroll import Step, settled, unroll
 
@@ -194,8 +195,7 @@ def _screen(state: Any, carry: Carry, weights: Weights, kind: Kind) -> tuple[Any
     gate = None if weights.gate is None else leaving.detach() @ weights.gate
     step = state.steps - state.short.shape[1]
     candidate = Candidate(leaving, _taken(state.reads, oldest), _taken(state.surprise, oldest), step, gate)
-    score = kind.rule.score(candidate).to(state.scores.dtype)
-    score = score if kind.rule.learned else score.detach()
+    score = _scored(kind.rule, candidate).to(state.scores.dtype)
     place, enters = _place(state, score.detach())
     where = (_slots(state.relevant) == place.unsqueeze(-1)) & (enters & (step >= 0)).unsqueeze(-1)
     after = state._replace(
@@ -204,6 +204,19 @@ def _screen(state: Any, carry: Carry, weights: Weights, kind: Kind) -> tuple[Any
         times=_put(state.times, where, step),
     )
     return after, _put(carry.relevant, where, _taken(carry.short, oldest))
+
+
+def _scored(rule: Rule, candidate: Candidate) -> Tensor:
+    """The scores of a rule, which may be a user's own."""
+    score = rule.score(candidate)
+    if not isinstance(score, Tensor) or score.shape != candidate.step.shape:
+        got = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else f"a {type(score).__name__}"
+        hint = " `candidate.gate` is there for a rule with `learned = True` alone." if candidate.gate is None else ""
+        raise InputError(
+            f"`score` of {type(rule).__name__} must return a tensor with one number for each of the "
+            f"{len(candidate.step)} sequences; got {got}. Reduce over the last dimension of `candidate.state`.{hint}"
+        )
+    return score if rule.learned else score.detach()
 
 
 def _place(state: Any, score: Tensor) -> tuple[Tensor, Tensor]:

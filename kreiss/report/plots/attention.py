@@ -35,15 +35,16 @@ def attention_map(
     with style():
         from matplotlib.colors import PowerNorm
 
-        shown = np.where(dense > 0, dense, np.nan)  # what is not in memory stays blank
+        shown = np.where(dense != 0, np.abs(dense), np.nan)  # what is not read stays blank
         # the first steps have little to read, so that their weights are large without meaning much
-        largest = max(float(dense[len(dense) // 4 :].max()), 1e-6)
+        largest = max(float(np.abs(dense[len(dense) // 4 :]).max()), 1e-6)
+        label = "size of the weight" if (dense < 0).any() else "attention weight"  # those of SAB have signs
         # the root of the weight, so that uniform attention over many states is not all dark
         image = axes.imshow(
             shown, norm=PowerNorm(0.5, vmin=0, vmax=largest), interpolation="nearest",
             aspect="equal", extent=(-0.5, dense.shape[1] - 0.5, start + len(dense) - 0.5, start - 0.5),
         )  # fmt: skip
-        axes.figure.colorbar(image, ax=axes, shrink=0.8, label="attention weight", extend="max")
+        axes.figure.colorbar(image, ax=axes, shrink=0.8, label=label, extend="max")
         axes.grid(False)
         axes.set(xlabel="past step that is read", ylabel="step that reads", title=title or "attention")
         _symbols(axes, symbols, start)
