@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -77,6 +78,9 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
+        if value is None:  # the word none on a command line
+            with suppress(ValidationError):
+                return adapter.validate_python("none")
         raise sentence(error, name) from error
 
 

@@ -68,6 +68,11 @@ class SizedSettings(NetworkSettings):
     hidden: PositiveInt = Field(128, description="size of the hidden state")
 
 
+def _or_none(value: Any) -> Any:
+    """The word none of a command line, which is read as nothing, as that word."""
+    return "none" if value is None else value
+
+
 class RecurrentSettings(NetworkSettings):
     """The network: a layer with its own options, an embedding of symbols, dropout, a readout."""
 
@@ -84,7 +89,7 @@ class RecurrentSettings(NetworkSettings):
     encoder: Literal["learned", "random"] = Field(
         "learned", description="encoder of images, if inputs are images: trained, or as it was drawn"
     )
-    normalisation: Literal["context", "none"] = Field(
+    normalisation: Annotated[Literal["context", "none"], BeforeValidator(_or_none)] = Field(
         "context", description="normalisation of encoded images over the sequence"
     )
 

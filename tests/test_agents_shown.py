@@ -279,9 +279,7 @@ def test_what_is_found_about_an_agent_is_said_of_its_episodes(plain, attentive, 
         for finding in source(run, part).findings
     }
     training = found["nn", "training"]
-    assert re.search(
-        r"the validation reward went from .* where a network without memory reaches 0\.5", training.sentence
-    )
+    assert re.search(r"the validation reward went from .*; without memory it is 0\.5", training.sentence)
     assert training.draw().axes[0].get_ylabel() == "reward"
     for key in (("nn", "gradients"), ("nn", "lyapunov"), ("nn", "fixed-points"), ("rel", "attention")):
         assert "nder episodes of" in found[key].sentence

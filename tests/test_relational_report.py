@@ -17,6 +17,7 @@ from kreiss.experiments import experiment
 from kreiss.report import objects
 from kreiss.report.comparison import compare
 from kreiss.report.relational_findings import relational_findings
+from kreiss.report.style import DIVERGING
 from kreiss.studies.jobs import keys_of
 from kreiss.tasks import Comparison, SameDifferent
 
@@ -55,8 +56,19 @@ def test_the_differences_of_a_network_are_drawn_in_two_colours():
     network = kreiss.relational.CoRelNet(2, 2, relation="difference")
     (finding,) = relational_findings(network, Comparison(held_out=50, valid_sequences=20), "relations")
     figure = finding.draw()
-    ranges = [image.get_clim() for axes in figure.axes for image in axes.images]
-    assert any(low < 0 and low == -high for low, high in ranges)
+    ranges = {image.get_clim() for axes in figure.axes for image in axes.images if image.get_cmap().name == DIVERGING}
+    ((low, high),) = ranges  # one scale for all, as there is one bar
+    assert low < 0
+    assert low == -high
+
+
+def test_findings_say_what_was_drawn_and_held_out(run):
+    network = kreiss.load(run)
+    (finding,) = relational_findings(network, SameDifferent(held_out=0, valid_sequences=40), "relations")
+    assert finding.sentence.startswith("What the decision is made from, on the sequences held out: ")
+    assert "wrong answer" not in finding.sentence  # there are none
+    (finding,) = relational_findings(network, SameDifferent(held_out=98, split=0, valid_sequences=40), "answers")
+    assert "on unseen objects" in finding.sentence
 
 
 def test_what_a_network_does_not_have_is_refused_in_one_sentence(run, tmp_path):

@@ -357,7 +357,11 @@ def test_own_images_are_objects_too(tmp_path):
         (lambda path: SameDifferent(images=path / "none"), "unknown images"),
         (lambda path: SameDifferent(images=path), "must hold images"),
         (lambda path: SameDifferent(images=_folder(path / "a", [(20, 20), (20, 21)], 3)), "of one size; got 20 × 20"),
-        (lambda path: IdentityRules(images=_folder(path / "b", [(20, 20)], 3)), "of the 3 images"),
+        (
+            lambda path: IdentityRules(images=_folder(path / "b", [(20, 20)], 3)),
+            "IdentityRules .* needs 4 images; got 3",
+        ),
+        (lambda _: Distribution(100), "Distribution .* needs 101 images; got 100"),
         (lambda _: Separated(colour=True), "`colour` must be left out"),
         (lambda _: IdentityRules4("other"), "unknown variant"),
         (lambda _: Distribution(3, restricted="mixing"), "at least 4"),
@@ -367,6 +371,49 @@ def test_own_images_are_objects_too(tmp_path):
 def test_bad_input_is_one_sentence(make, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         make(tmp_path)
+
+
+def test_what_is_transparent_is_white_and_sixteen_bits_are_shades_of_grey(tmp_path):
+    from PIL import Image
+
+    folder = _folder(tmp_path / "own", [(20, 20)], 1)
+    glyph = np.zeros((20, 20, 4), np.uint8)
+    glyph[5:9, 5:9, 3] = 255  # black where it is opaque
+    Image.fromarray(glyph).save(folder / "clear.png")
+    grey = np.linspace(0, 65_535, 400).astype(np.uint16).reshape(20, 20)
+    Image.fromarray(grey).save(folder / "deep.png")
+    (folder / "below").mkdir()
+    (folder / "notes.txt").write_text("not an image")
+    task = SameDifferent(images=folder)
+    assert [path.name for path in task.data_files()] == ["000.png", "clear.png", "deep.png"]
+    _, clear, deep = task.glyphs
+    assert np.array_equal(clear[0] == 0, glyph[:, :, 3] == 255)
+    assert np.array_equal(clear[0] == 1, glyph[:, :, 3] == 0)
+    np.testing.assert_allclose(deep[0], grey / 65_535, atol=1 / 255)
+
+
+def test_images_that_are_the_same_are_named(tmp_path):
+    folder = _folder(tmp_path / "own", [(20, 20)], 5)
+    (folder / "again.png").write_bytes((folder / "002.png").read_bytes())
+    with pytest.raises(InputError, match=r"must differ; got the same pixels in 002\.png and again\.png\."):
+        SameDifferent(images=folder)
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+def test_a_network_with_other_classes_than_the_task_is_refused(classes):
+    sentence = rf"^a network must have as many classes as DistributionOfThree has answers, 4; got {classes}\. Build it"
+    with pytest.raises(InputError, match=sentence):
+        kreiss.fit(kreiss.relational.CoRelNet(9, classes), DistributionOfThree(), steps=1, batch=4, show="quiet")
+
+
+@pytest.mark.parametrize("model", ["corelnet", "lstm"])
+def test_the_word_none_chooses_no_normalisation(model, does, tmp_path):
+    sizes = ["--steps", "1", "--batch", "4", "--task.valid_sequences", "8", "--task.test_sequences", "8"]
+    options = ["--model", model, "--model.normalisation", "none", *(["--hidden", "4"] if model == "lstm" else [])]
+    code, said, complaint = does("train", "samedifferent", *options, *sizes, "--out", tmp_path / "run")
+    assert code == 0, complaint
+    assert "loss guessing 0.6931" in said
+    assert isinstance(kreiss.load(tmp_path / "run").front.norm, torch.nn.Identity)
 
 
 def test_a_damaged_image_is_named(tmp_path):

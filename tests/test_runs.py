@@ -560,7 +560,7 @@ def test_a_pipe_gets_plain_lines(capsys):
 
 def test_an_evaluation_names_every_number():
     record = {"update": 7, "split": "test", "bpc": 2.5, "loss": 1.7, "seconds": 3.0}
-    assert evaluation_words(record, "bpc", 3.0) == "test bpc 2.5 (without memory 3)  loss 1.7"
+    assert evaluation_words(record, "bpc", 3.0, "without memory") == "test bpc 2.5 (without memory 3)  loss 1.7"
 
 
 def test_the_spectrum_is_that_of_the_recurrent_matrix():

@@ -38,7 +38,7 @@ def to_file(task: Relational, path: Path) -> Path:
     figure = sequences(images, [f"answer {answer}" for answer in answers])
     path.parent.mkdir(parents=True, exist_ok=True)
     with style():
-        figure.savefig(path, dpi=150, facecolor="white")
+        figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")
     return path
 
 

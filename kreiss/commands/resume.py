@@ -107,7 +107,7 @@ def evaluate(
         print(dumps({"split": split, **metrics}))
         return 0
     for name, value in metrics.items():
-        print(f"{split} {name} {value:.6g}" + (f"  (without memory {without[name]:.6g})" if name in without else ""))
+        print(f"{split} {name} {value:.6g}" + (f"  ({task.naive} {without[name]:.6g})" if name in without else ""))
     return 0
 
 

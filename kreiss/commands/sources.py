@@ -158,7 +158,7 @@ def _history(folder: Path) -> Iterator[Finding]:
         without = make_task(config).baseline().get(metric)
     except (ValueError, OSError, RunError):  # missing data, or an unregistered task
         without = None
-    return run_findings(read_records(folder), read_spectra(folder), without, metric)
+    return run_findings(read_records(folder), read_spectra(folder), without, metric, kind.naive)
 
 
 def held_out_inputs(path: Path) -> Any:

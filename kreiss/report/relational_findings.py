@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from kreiss.errors import InputError
-from kreiss.report.findings import Finding, percent
-from kreiss.report.plots.objects import relation_matrix, sequences
+from kreiss.report.findings import Finding, counted, percent
+from kreiss.report.plots.objects import is_signed, relation_matrix, sequences
 from kreiss.report.style import canvas
 
 SHOWN = 3  # sequences of right answers, and as many of wrong ones
@@ -50,9 +50,12 @@ def _answers(network: Any, task: Any) -> Iterator[Finding]:
     found = _answered(network, task)
     accuracy = {part: float((answers == batch.targets).float().mean()) for part, (batch, answers) in found.items()}
     chance = task.baseline()["accuracy"]
-    said = ", ".join(f"{percent(value)} {_named(part)}" for part, value in accuracy.items())
+    said = ", ".join(f"{percent(value)} {_named(part, task)}" for part, value in accuracy.items())
     sentence = f"Right answers on the validation set: {said}. A guess is right {percent(chance)} of the time."
-    numbers: dict[str, Any] = {"accuracy": {_named(part): value for part, value in accuracy.items()}, "chance": chance}
+    numbers: dict[str, Any] = {
+        "accuracy": {_named(part, task): value for part, value in accuracy.items()},
+        "chance": chance,
+    }
     part = list(found)[-1]
     batch, answers = found[part]
     chosen = [*_some(answers == batch.targets), *_some(answers != batch.targets)]
@@ -61,7 +64,7 @@ def _answers(network: Any, task: Any) -> Iterator[Finding]:
         f"{int(answers[i])} ({'right' if answers[i] == batch.targets[i] else f'not {int(batch.targets[i])}'})"
         for i in chosen
     ]
-    yield Finding("answers", f"Answers {_named(part)}", sentence, numbers, lambda: sequences(images, titles))
+    yield Finding("answers", f"Answers {_named(part, task)}", sentence, numbers, lambda: sequences(images, titles))
 
 
 def _relations(network: Any, task: Any) -> Iterator[Finding]:
@@ -73,20 +76,22 @@ def _relations(network: Any, task: Any) -> Iterator[Finding]:
     images = inputs.expanded().transpose(0, 1).numpy()
     same, other = _equal_pairs(matrices, batch.inputs[:, chosen].index.T.numpy())
     numbers = {"mean_of_equal_pairs": same, "mean_of_other_pairs": other}
+    shown = " and in the next row ".join(
+        f"{counted(len(some), f'{kind} answer')}" for some, kind in ((right, "right"), (wrong, "wrong")) if some
+    )
     sentence = (
-        f"What the decision is made from, {_named(part)}: the first row shows {len(right)} right answers, the second "
-        f"{len(wrong) or 'no'} wrong ones. Entries of pairs of equal images are {_number(same)} on average, those of "
-        f"other pairs {_number(other)}."
+        f"What the decision is made from, {_named(part, task)}: {shown}. Entries of pairs of equal images have a size "
+        f"of {_number(same)} on average, those of other pairs {_number(other)}."
     )
     titles = [f"answers {int(answers[i])}, right is {int(batch.targets[i])}" for i in chosen]
     yield Finding("relations", "Relations", sentence, numbers, lambda: _matrices(matrices, images, titles, len(right)))
 
 
 def _equal_pairs(matrices: Any, index: Any) -> tuple[float | None, float | None]:
-    """Mean entries below the diagonal of pairs of equal images and of others; None where there are none."""
+    """Mean size of entries below the diagonal of pairs of equal images and of others; None where there are none."""
     below = np.tril(np.ones(matrices.shape[1:], bool), -1)
     equal = index[:, :, None] == index[:, None, :]
-    picked = [matrices[(equal == same) & below] for same in (True, False)]
+    picked = [np.abs(matrices)[(equal == same) & below] for same in (True, False)]
     return tuple(float(values.mean()) if values.size else None for values in picked)  # type: ignore[return-value]
 
 
@@ -94,13 +99,14 @@ def _matrices(matrices: Any, images: Any, titles: list[str], right: int) -> Any:
     rows = [list(range(right)), list(range(right, len(matrices)))]
     rows = [row for row in rows if row]
     columns = max(len(row) for row in rows)
+    limit = float(np.abs(matrices).max()) if is_signed(matrices) else None  # one scale for all
     figure, axes = canvas(len(rows), columns, size=(3.6 * columns, 3.6 * len(rows)), squeeze=False)
     for panel in axes.flat:
         panel.axis("off")
     for line, row in zip(axes, rows, strict=True):
         for panel, i in zip(line, row, strict=False):
             panel.axis("on")
-            relation_matrix(matrices[i], images[i], panel, title=titles[i], bar=i == row[-1])
+            relation_matrix(matrices[i], images[i], panel, title=titles[i], bar=i == row[-1], limit=limit)
     return figure
 
 
@@ -109,7 +115,9 @@ def _some(mask: Any) -> list[int]:
     return [int(i) for i in torch.nonzero(mask).flatten()[:SHOWN]]
 
 
-def _named(part: str) -> str:
+def _named(part: str, task: Any) -> str:
+    if part == "@unseen" and getattr(task, "unseen", None) == 0:
+        return "on the sequences held out"  # of the same objects
     return {"": "on objects seen in training", "@unseen": "on unseen objects"}.get(part, f"on {part.removeprefix('@')}")
 
 

@@ -22,25 +22,27 @@ def run_findings(
     spectra: Mapping[int, Sequence[complex]],
     without: float | None = None,
     metric: str = "loss",
+    naive: str = "without memory",
 ) -> Iterator[Finding]:
     """The training of a run, and frames of its spectrum if there are eigenvalues.
 
     Args:
         records: of the run.
         spectra: eigenvalues by update.
-        without: the metric without memory.
+        without: the metric of the baseline.
         metric: of validations: the loss, or the reward in a world.
+        naive: what the baseline is called.
     """
     if validations(records):
-        yield _training(records, without, metric)
+        yield _training(records, without, metric, naive)
     if len(spectra) > 1:
         yield _frames({update: np.asarray(values) for update, values in sorted(spectra.items())})
 
 
-def _training(records: Records, without: float | None, metric: str) -> Finding:
+def _training(records: Records, without: float | None, metric: str, naive: str) -> Finding:
     rows = validations(records)
     best = (max if metric in HIGHER else min)(rows, key=lambda row: float(row[metric]))
-    beside = "" if without is None else f", where a network without memory reaches {without:.4g}"
+    beside = "" if without is None else f"; {naive} it is {without:.4g}"
     sentence = (
         f"In {rows[-1]['update']} updates the validation {metric} went from {rows[0][metric]:.4g} (update "
         f"{rows[0]['update']}) to {rows[-1][metric]:.4g}; the best is {best[metric]:.4g} at update "

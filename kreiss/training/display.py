@@ -29,15 +29,18 @@ class Display:
     Args:
         steps: updates of the whole run.
         metric: name of the task's own metric.
-        baseline: that metric without memory.
+        baseline: that metric of the baseline.
         glance: gives summary statistics of the spectrum.
 
     Attributes:
         best: the metric at its best validation so far, set by the session.
+        naive: what the baseline is called, set by the session.
+        naive: what the baseline is called.
         tells: which settings are printed at the start: "changed" ones, "all", or "none".
     """
 
     best: float | None = None
+    naive: str = "without memory"
     tells = "changed"
 
     def __init__(self, steps: int, metric: str, baseline: float | None, glance: Callable[[], dict[str, float]]) -> None:
@@ -99,7 +102,7 @@ class Plain(Display):
         if self.tells != "none":
             self.say(written(config).rstrip() if self.tells == "all" else command(config))
         again = f" from update {update}" if update else ""
-        without = "" if self.baseline is None else f"; {self.metric} without memory {self.baseline:.4g}"
+        without = "" if self.baseline is None else f"; {self.metric} {self.naive} {self.baseline:.4g}"
         self.say(f"run {where}: {self.steps} updates{again} on {config.device}{without}")
         self.console.print(self._line([name for name, _ in self._columns()]), style="bold", **WHOLE)
 
@@ -111,7 +114,7 @@ class Plain(Display):
 
     def record(self, record: dict[str, Any]) -> None:
         if record.get("split") == "test":
-            self.say(evaluation_words(record, self.metric, self.baseline))
+            self.say(evaluation_words(record, self.metric, self.baseline, self.naive))
         elif "split" in record:
             self.console.print(self._row(self._now, record), **WHOLE)
             self._said = time.monotonic()
@@ -210,9 +213,9 @@ def command(config: Config) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
-def evaluation_words(record: dict[str, Any], metric: str, baseline: float | None) -> str:
+def evaluation_words(record: dict[str, Any], metric: str, baseline: float | None, naive: str) -> str:
     """All of an evaluation: "test loss 0.0123 (without memory 0.1733)  accuracy 0.99  |λ| 0.98 0.99 1.00"."""
-    without = "" if baseline is None else f" (without memory {baseline:.4g})"
+    without = "" if baseline is None else f" ({naive} {baseline:.4g})"
     spectrum = f"|λ| {moduli(record)}" if moduli(record) else ""
     parts = [f"{record['split']} {metric} {record[metric]:.4g}{without}", *others_of(record, metric), spectrum]
     return "  ".join(part for part in parts if part)

@@ -132,6 +132,7 @@ class Session:
         self.display = display.opened(
             show, self.config.steps, self.learner.metric, baseline, lambda: glance(self.model)
         )
+        self.display.naive = self.learner.facts().get("naive", self.display.naive)
         self._show_best()
         self.display.start(self.config, str(self.out or "not saved"), done)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,9 @@ def card_of(folder: Path, model: nn.Module) -> str:
     tested = [record for record in records if record.get("split") == "test"]
     valid = [record for record in records if record.get("split") == "valid"]
     results = (tested or valid)[-1:]
-    try:
+    without, naive = {}, str(about.get("naive", "without memory"))
+    with suppress(ValueError, OSError):  # data that are not here
         without = make_task(config).baseline()
-    except (ValueError, OSError):  # data that are not here
-        without = {}
     rows = [
         f"| {name} | {value:.4g} | {f'{without[name]:.4g}' if name in without else '–'} |"
         for record in results
@@ -63,7 +63,7 @@ def card_of(folder: Path, model: nn.Module) -> str:
         if name not in ("update", "split", "seconds")
     ]
     split = results[0]["split"] if results else ""
-    table = [f"| {split} | this model | without memory |", "|---|---|---|", *rows, ""] if rows else []
+    table = [f"| {split} | this model | {naive} |", "|---|---|---|", *rows, ""] if rows else []
     return "\n".join([
         f"{hub.described(model).strip()} Trained on the task `{config.task.name}`, {config.steps} updates, seed "
         f"{config.seed}.",

@@ -11,8 +11,6 @@ from kreiss.analysis.arrays import Array
 from kreiss.report.plots.matrices import _axes
 from kreiss.report.style import DIVERGING, GREY, SEQUENTIAL, canvas, style
 
-LIMIT = 0.02  # of a matrix below zero, from which it is drawn in two colours
-
 
 def shown(image: Array) -> Array:
     """An image (channels, height, width) as matplotlib draws it, with a grey frame."""
@@ -34,7 +32,9 @@ def sequences(images: Array, titles: Sequence[str]) -> Any:
     return figure
 
 
-def relation_matrix(matrix: Array, images: Array, axes: Any = None, *, title: str = "", bar: bool = True) -> Any:
+def relation_matrix(
+    matrix: Array, images: Array, axes: Any = None, *, title: str = "", bar: bool = True, limit: float | None = None
+) -> Any:
     """A matrix of relations (T, T) with the objects along its axes.
 
     Args:
@@ -43,11 +43,12 @@ def relation_matrix(matrix: Array, images: Array, axes: Any = None, *, title: st
         axes: where to draw.
         title: a heading.
         bar: whether to add the colour bar.
+        limit: largest size of a difference that is drawn, for several matrices with one colour bar.
     """
     axes = _axes(axes, size=(4.6, 4.2))
-    signed = float(matrix.min()) < -LIMIT
+    signed = is_signed(matrix) or limit is not None
     with style():
-        largest = max(float(np.abs(matrix).max()), 1e-12)
+        largest = max(float(np.abs(matrix).max()) if limit is None else limit, 1e-12)
         above = np.triu(np.ones(matrix.shape, bool), 1)
         drawn = matrix if signed else np.where(above & (matrix == 0), np.nan, matrix)
         image = axes.imshow(
@@ -63,6 +64,11 @@ def relation_matrix(matrix: Array, images: Array, axes: Any = None, *, title: st
         for spine in axes.spines.values():
             spine.set_color(GREY)
     return axes
+
+
+def is_signed(matrices: Array) -> bool:
+    """Whether there are differences among them; similarities are never below zero."""
+    return bool(matrices.size) and float(matrices.min()) < -1e-6 * max(float(np.abs(matrices).max()), 1e-30)
 
 
 def _thumbnail(axes: Any, picture: Array, place: int, count: int) -> None:

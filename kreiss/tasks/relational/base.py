@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kreiss.errors import check_memory, check_size
+from kreiss.errors import InputError, check_memory, check_size
 from kreiss.pooled import Pooled
 from kreiss.recorded import Recorded
 from kreiss.tasks.base import Batch, Task, Totals
@@ -106,12 +106,21 @@ class Relational(Recorded, Task):
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Mean cross-entropy."""
+        self._check_classes(output)
         return cross_entropy(output, batch.targets)
 
     def totals(self, output: Tensor, batch: Batch) -> Totals:
         """Cross-entropy and accuracy, with the name of the part."""
+        self._check_classes(output)
         part = batch.part if isinstance(batch, Examples) else SEEN
         return {f"{name}{part}": total for name, total in classified(output, batch.targets).items()}
+
+    def _check_classes(self, output: Tensor) -> None:
+        if output.shape[-1] != self.output_size:
+            raise InputError(
+                f"a network must have as many classes as {type(self).__name__} has answers, {self.output_size}; got "
+                f"{output.shape[-1]}. Build it with classes={self.output_size}."
+            )
 
     def baseline(self) -> dict[str, float]:
         """A guess among all answers."""

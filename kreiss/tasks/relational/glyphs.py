@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kreiss.errors import InputError, check_size
 from kreiss.tasks.relational.base import SEEN, Drawn, Relational
-from kreiss.tasks.sources.images import read_images
+from kreiss.tasks.sources.images import image_files, read_images
 
 UNSEEN = "@unseen"
 COLOURS = 100
@@ -81,7 +81,7 @@ class Glyphs(Relational):
         return other
 
     def data_files(self) -> list[Path]:
-        return [] if self.images in self.paths["images"] else sorted(Path(self.images).iterdir())
+        return [] if self.images in self.paths["images"] else image_files(Path(self.images))
 
     def _choose(self, split: int) -> None:
         order = np.random.default_rng(split % 2**64).permutation(len(self.glyphs))
@@ -90,6 +90,11 @@ class Glyphs(Relational):
     def _check_shapes(self, held_out: int) -> None:
         self.unseen, total = held_out, len(self.glyphs)
         seen, unseen = self.needed(SEEN), self.needed(UNSEEN)
+        if total < (most := max(seen, unseen)):
+            raise InputError(
+                f"{type(self).__name__} with these options needs {most} images; got {total}. Give a folder with more, "
+                "or make its sequences shorter."
+            )
         if total - held_out < seen or 0 < held_out < unseen or total < unseen:
             raise InputError(
                 f"`held_out` must leave {seen} of the {total} images for training, and be 0 or at least {unseen} for "

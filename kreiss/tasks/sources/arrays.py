@@ -67,6 +67,10 @@ def packed_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 def _not_plain(path: Path, error: BaseException) -> InputError:
     reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    if "Object arrays" not in reason:
+        return InputError(
+            f"{path} must be an undamaged file of NumPy arrays; got {reason}. Copy it once more, or save it again."
+        )
     return InputError(
         f"{path} must hold plain NumPy arrays; got {reason}. Save numbers, not objects, and save it again."
     )

@@ -23,7 +23,7 @@ def read_images(images: str | Path) -> NDArray[Any]:
     folder = Path(images)
     if not folder.is_dir():
         raise unknown_name("images", str(images), ("glyphs", "the path of a folder"))
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    files = image_files(folder)
     if not files:
         raise InputError(
             f"`{folder}` must hold images ({', '.join(SUFFIXES)}); got none. Put one file for each glyph there."
@@ -35,7 +35,19 @@ def read_images(images: str | Path) -> NDArray[Any]:
                 f"images in `{folder}` must be of one size; got {_size(pictures[0])} in {files[0].name} and "
                 f"{_size(picture)} in {path.name}. Resize them."
             )
+    for number, picture in enumerate(pictures):
+        for earlier, other in zip(files, pictures[:number], strict=False):
+            if np.array_equal(picture, other):
+                raise InputError(
+                    f"images in `{folder}` must differ; got the same pixels in {earlier.name} and "
+                    f"{files[number].name}. Remove one of them."
+                )
     return np.stack(pictures).transpose(0, 3, 1, 2) / np.float32(255)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
 def _picture(path: Path) -> NDArray[Any]:
@@ -46,9 +58,22 @@ def _picture(path: Path) -> NDArray[Any]:
         raise MissingExtra("Reading images", "images", "pillow") from None
     try:
         with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
+            return _on_white(image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InputError(f"`{path}` must be an image; got {' '.join(str(error).split())}. Replace it.") from error
+
+
+def _on_white(image: Any) -> NDArray[Any]:
+    """The pixels (height, width, 3) in 8 bits; what is transparent is white."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):  # 16 bits of grey, which `convert` would cut off
+        grey = (np.asarray(image, dtype=np.int64).clip(0, 2**16 - 1) // 257).astype(np.uint8)
+        return np.repeat(grey[:, :, None], 3, axis=2)
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return np.asarray(image.convert("RGB"))
 
 
 def _size(picture: NDArray[Any]) -> str:
