@@ -16,6 +16,7 @@ from kreiss.errors import InputError
 from kreiss.experiments import experiment
 from kreiss.report import objects
 from kreiss.report.comparison import compare
+from kreiss.report.plots import objects as objects_plots
 from kreiss.report.relational_findings import relational_findings
 from kreiss.report.style import DIVERGING
 from kreiss.studies.jobs import keys_of
@@ -95,6 +96,17 @@ def test_examples_are_drawn_in_the_terminal_and_into_a_file(tmp_path, does):
     assert "█" in shown
     assert does("show", "dist3", "--out", tmp_path / "dist3.png")[0] == 0
     assert (tmp_path / "dist3.png").stat().st_size > 5000
+
+
+def test_games_are_drawn_as_boards_and_other_objects_in_lines():
+    images = np.random.default_rng(0).random((5, 9, 3, 12, 12))
+    panels = [axes for axes in objects_plots.drawn(images, ["answer"] * 5, 3).axes if axes.images]
+    assert len(panels) == 5
+    board = np.asarray(panels[1].images[0].get_array())
+    assert board.shape == (3 * 14, 3 * 14, 3)  # with frames
+    np.testing.assert_allclose(board[14 + 1 : 14 + 13, 1:13], images[1, 3].transpose(1, 2, 0))  # the fourth: second row
+    (line, *_) = [axes for axes in objects_plots.drawn(images, ["answer"] * 5, 6).axes if axes.images]
+    assert np.asarray(line.images[0].get_array()).shape == (14, 9 * 14, 3)
 
 
 def test_equal_objects_look_equal_in_the_terminal():

@@ -29,13 +29,13 @@ def in_terminal(task: Relational) -> str:
 
 def to_file(task: Relational, path: Path) -> Path:
     """Examples as a picture in a file."""
-    from kreiss.report.plots.objects import sequences
+    from kreiss.report.plots.objects import drawn
     from kreiss.report.style import style
 
     if path.suffix not in (".png", ".svg"):
         raise InputError(f"`--out` must end in .png or .svg; got {path}. Change its name.")
     images, answers = _examples(task, IN_FILE)
-    figure = sequences(images, [f"answer {answer}" for answer in answers])
+    figure = drawn(images, [f"answer {answer}" for answer in answers], task.across)
     path.parent.mkdir(parents=True, exist_ok=True)
     with style():
         figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")

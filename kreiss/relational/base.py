@@ -105,9 +105,13 @@ class RelationalNetwork(Network):
             raise InputError(
                 f"`inputs` must be sequences of {self.length} images; got {len(inputs)}. Build the network for these."
             )
-        if lengths is not None and bool((lengths != self.length).any()):
+        if lengths is None:
+            return
+        given = torch.as_tensor(lengths)
+        if given.shape != inputs.shape[1:2] or bool((given != self.length).any()):
             raise InputError(
-                f"`lengths` must be {self.length}, the objects of every sequence; got others. Leave them out."
+                f"`lengths` must be {self.length} for each of {inputs.shape[1]} sequences, their objects; got "
+                f"{given.tolist()}. Leave them out."
             )
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from kreiss.errors import InputError
 from kreiss.report.findings import Finding, counted, percent
-from kreiss.report.plots.objects import is_signed, relation_matrix, sequences
+from kreiss.report.plots.objects import drawn, is_signed, relation_matrix
 from kreiss.report.style import canvas
 
 SHOWN = 3  # sequences of right answers, and as many of wrong ones
@@ -64,7 +64,9 @@ def _answers(network: Any, task: Any) -> Iterator[Finding]:
         f"{int(answers[i])} ({'right' if answers[i] == batch.targets[i] else f'not {int(batch.targets[i])}'})"
         for i in chosen
     ]
-    yield Finding("answers", f"Answers {_named(part, task)}", sentence, numbers, lambda: sequences(images, titles))
+    yield Finding(
+        "answers", f"Answers {_named(part, task)}", sentence, numbers, lambda: drawn(images, titles, task.across)
+    )
 
 
 def _relations(network: Any, task: Any) -> Iterator[Finding]:

@@ -18,6 +18,11 @@ def shown(image: Array) -> Array:
     return np.pad(picture, ((1, 1), (1, 1), (0, 0)), constant_values=0.6)
 
 
+def drawn(images: Array, titles: Sequence[str], across: int) -> Any:
+    """Sequences of images (B, T, channels, height, width): boards where T is the square of `across`, else lines."""
+    return boards(images, titles, across) if across**2 == images.shape[1] else sequences(images, titles)
+
+
 def sequences(images: Array, titles: Sequence[str]) -> Any:
     """Sequences of images (B, T, channels, height, width), one to a line, each with a title on the left."""
     figure, axes = canvas(len(images), 1, size=(1.2 + 0.62 * images.shape[1], 0.75 * len(images)), squeeze=False)
@@ -29,6 +34,23 @@ def sequences(images: Array, titles: Sequence[str]) -> Any:
             panel.grid(False)
             for spine in panel.spines.values():
                 spine.set_visible(False)
+    return figure
+
+
+def boards(images: Array, titles: Sequence[str], across: int) -> Any:
+    """Sequences of images as boards with `across` images to a row, four boards to a line, each with a title."""
+    lines = -(-len(images) // 4)
+    figure, axes = canvas(lines, 4, size=(7.2, 2.0 * lines), squeeze=False)
+    with style():
+        for panel in axes.flat:
+            panel.axis("off")
+        for panel, board, title in zip(axes.flat, images, titles, strict=False):
+            rows = [board[start : start + across] for start in range(0, len(board), across)]
+            panel.imshow(
+                np.concatenate([np.concatenate([shown(image) for image in row], 1) for row in rows]),
+                interpolation="nearest",
+            )  # fmt: skip
+            panel.set_title(title)
     return figure
 
 
